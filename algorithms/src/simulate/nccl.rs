@@ -6,6 +6,10 @@
 
 use super::Moment;
 
+/// By how much faster a tree of two nodes is than its network. NCCL expects 2, as a node sends and receives each byte
+/// once; 1.7 was measured on p4d (NCCL issue 527), 1.4 on V100 with one card (DLPerf, BERT-base on 16 GPUs).
+const TREE_OF_TWO_NODES: f64 = 1.5;
+
 /// The properties of nodes that NCCL detects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Nccl {
@@ -15,8 +19,12 @@ pub struct Nccl {
     pub inside: Channels,
     /// Channels between nodes.
     pub between: Channels,
+    /// The links of GPUs inside a node.
+    pub links: Links,
     /// The generation of the GPUs, which sets limits and latencies.
     pub generation: Generation,
+    /// The protocols that may be used.
+    pub protocols: Protocols,
     /// Microseconds that the network card adds.
     pub card_us: f64,
 }
@@ -28,6 +36,44 @@ pub struct Channels {
     pub count: usize,
     /// The bandwidth of each, in GB/s.
     pub gb_s: f64,
+}
+
+/// The links of GPUs inside a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "names of products")]
+pub enum Links {
+    #[default]
+    NvLink,
+    Pci,
+}
+
+/// Which of the protocols may be used: NCCL_PROTO, a plug-in or the links forbid some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocols {
+    /// [`Protocol::LL`]
+    pub ll: bool,
+    /// [`Protocol::LL128`]
+    pub ll128: bool,
+    /// [`Protocol::Simple`]
+    pub simple: bool,
+}
+
+impl Protocols {
+    /// All of them.
+    pub const ALL: Protocols = Protocols { ll: true, ll128: true, simple: true };
+
+    /// Those that NCCL uses by itself: LL128 over NVLink only.
+    pub fn over(links: Links) -> Protocols {
+        Protocols { ll128: links == Links::NvLink, ..Protocols::ALL }
+    }
+
+    fn has(self, protocol: Protocol) -> bool {
+        match protocol {
+            Protocol::LL => self.ll,
+            Protocol::LL128 => self.ll128,
+            Protocol::Simple => self.simple,
+        }
+    }
 }
 
 /// A generation of GPUs.
@@ -129,28 +175,37 @@ impl Protocol {
     const ALL: [Protocol; 3] = [Protocol::LL, Protocol::LL128, Protocol::Simple];
 }
 
-/// Microseconds of the start, of an NVLink hop and of a network hop.
-fn latencies_us(pattern: Pattern, protocol: Protocol) -> (f64, f64, f64) {
-    match (pattern, protocol) {
-        (Pattern::Tree, Protocol::LL) => (6.8, 0.6, 5.0),
-        (Pattern::Tree, Protocol::LL128) => (14.0, 1.25, 8.5),
-        (Pattern::Tree, Protocol::Simple) => (8.4, 4.0, 14.0),
-        (Pattern::Ring, Protocol::LL) => (6.6, 0.6, 2.7),
-        (Pattern::Ring, Protocol::LL128) => (14.0, 1.9, 4.0),
-        (Pattern::Ring, Protocol::Simple) => (8.4, 3.4, 14.0),
-    }
+/// Microseconds of the start, of a hop over NVLink or PCIe, and of a network hop.
+fn latencies_us(links: Links, pattern: Pattern, protocol: Protocol) -> (f64, f64, f64) {
+    let (base, [nvlink, pci], between) = match (pattern, protocol) {
+        (Pattern::Tree, Protocol::LL) => (6.8, [0.6, 1.0], 5.0),
+        (Pattern::Tree, Protocol::LL128) => (14.0, [1.25, 1.9], 8.5),
+        (Pattern::Tree, Protocol::Simple) => (8.4, [4.0, 4.0], 14.0),
+        (Pattern::Ring, Protocol::LL) => (6.6, [0.6, 1.0], 2.7),
+        (Pattern::Ring, Protocol::LL128) => (14.0, [1.9, 2.5], 4.0),
+        (Pattern::Ring, Protocol::Simple) => (8.4, [3.4, 5.7], 14.0),
+    };
+    let inside = match links {
+        Links::NvLink => nvlink,
+        Links::Pci => pci,
+    };
+    (base, inside, between)
 }
 
 impl Nccl {
-    /// The fastest pattern and protocol for an allreduce of `size_bytes` per rank; of one pattern, if `only` is
-    /// given.
+    /// The fastest pattern and allowed protocol for an allreduce of `size_bytes` per rank; of one pattern, if `only`
+    /// is given.
+    ///
+    /// # Panics
+    /// When no protocol is allowed.
     pub fn choice(&self, only: Option<Pattern>, ranks: usize, size_bytes: f64) -> Choice {
         let patterns = [Pattern::Ring, Pattern::Tree].into_iter();
         let patterns = patterns.filter(|&pattern| only.is_none_or(|only| only == pattern));
         let choices = patterns.flat_map(|pattern| {
-            Protocol::ALL.map(|protocol| self.estimate(pattern, protocol, ranks, size_bytes))
+            let protocols = Protocol::ALL.into_iter().filter(|&it| self.protocols.has(it));
+            protocols.map(move |protocol| self.estimate(pattern, protocol, ranks, size_bytes))
         });
-        choices.min_by(|a, b| a.time_us().total_cmp(&b.time_us())).expect("there are three or six")
+        choices.min_by(|a, b| a.time_us().total_cmp(&b.time_us())).expect("a protocol is allowed")
     }
 
     /// The time of one pattern and protocol.
@@ -181,10 +236,9 @@ impl Nccl {
         local: usize,
         size_bytes: f64,
     ) -> f64 {
-        let (base, inside, between) = latencies_us(pattern, protocol);
-        let (inside, mut between) = (inside, between);
+        let (base, inside, mut between) = latencies_us(self.links, pattern, protocol);
         if local == 1 {
-            between = latencies_us(Pattern::Tree, protocol).2;
+            between = latencies_us(self.links, Pattern::Tree, protocol).2;
         }
         let is_simple = protocol == Protocol::Simple;
         between += self.card_us * if is_simple { 2.0 } else { 1.0 };
@@ -212,6 +266,18 @@ impl Nccl {
         }
     }
 
+    /// The bandwidth of all channels together. Between nodes, too, every byte passes the links of a node: as slow ones as
+    /// PCIe limit it. A tree of two nodes sends half as much over the network as a ring; see [`TREE_OF_TWO_NODES`].
+    fn bus_gb_s(&self, pattern: Pattern, nodes: usize, local: usize) -> f64 {
+        let [inside, between] = [self.inside, self.between].map(|it| it.count as f64 * it.gb_s);
+        match pattern {
+            _ if nodes == 1 => inside,
+            _ if local == 1 => between,
+            Pattern::Tree if nodes == 2 => inside.min(TREE_OF_TWO_NODES * between),
+            _ => inside.min(between),
+        }
+    }
+
     /// Bytes of the buffer per nanosecond.
     fn algorithm_gb_s(
         &self,
@@ -222,9 +288,8 @@ impl Nccl {
         size_bytes: f64,
     ) -> f64 {
         let scale = nodes.min(3) - 1;
-        let Channels { count, gb_s } = if nodes == 1 { self.inside } else { self.between };
-        let channels = count as f64;
-        let bus = channels * gb_s;
+        let channels = if nodes == 1 { self.inside } else { self.between }.count as f64;
+        let bus = self.bus_gb_s(pattern, nodes, ranks.div_ceil(nodes));
         let limits = self.generation.limits();
         match pattern {
             Pattern::Ring => {
@@ -274,7 +339,9 @@ mod tests {
         local_size: 6,
         inside: Channels { count: 6, gb_s: 20.0 },
         between: Channels { count: 4, gb_s: 6.0 },
+        links: Links::NvLink,
         generation: Generation::Volta,
+        protocols: Protocols::ALL,
         card_us: 0.0,
     };
 
@@ -321,6 +388,50 @@ mod tests {
         let ring =
             SUMMIT.estimate(Pattern::Ring, Protocol::Simple, 27_600, 64.0 * f64::from(1 << 20));
         assert!((ring.time_us() / 547e3 - 1.0).abs() < 0.01, "{ring:?}");
+    }
+
+    #[test]
+    fn links_inside_nodes_limit_rings_between_them() {
+        let slow = Nccl { inside: Channels { count: 1, gb_s: 4.9 }, ..SUMMIT };
+        let size_bytes = 1e9;
+        for pattern in [Pattern::Ring, Pattern::Tree] {
+            let bandwidth_us = |nccl: Nccl, ranks| {
+                nccl.estimate(pattern, Protocol::Simple, ranks, size_bytes).bandwidth_us
+            };
+            let ratio = bandwidth_us(slow, 24) / bandwidth_us(SUMMIT, 24);
+            assert!((ratio / (24.0 / 4.9) - 1.0).abs() < 1e-9, "{pattern:?}: {ratio}");
+            // One GPU of a node uses none of its links.
+            let one = [slow, SUMMIT].map(|nccl| bandwidth_us(Nccl { local_size: 1, ..nccl }, 4));
+            assert_eq!(one[0], one[1]);
+        }
+    }
+
+    #[test]
+    fn protocols_that_are_not_allowed_are_not_chosen() {
+        let mib = f64::from(1 << 20);
+        let chosen = |protocols| Nccl { protocols, ..SUMMIT }.choice(None, 6, mib).protocol;
+        assert_eq!(chosen(Protocols::ALL), Protocol::LL128);
+        assert_eq!(chosen(Protocols::over(Links::NvLink)), Protocol::LL128);
+        assert_ne!(chosen(Protocols::over(Links::Pci)), Protocol::LL128);
+        let only = Protocols { ll: false, ll128: false, simple: true };
+        assert_eq!(chosen(only), Protocol::Simple);
+        // A hop over PCIe takes 2.3 us more, twice five times.
+        let pci = Nccl { links: Links::Pci, ..SUMMIT };
+        let latency_us =
+            |nccl: Nccl| nccl.estimate(Pattern::Ring, Protocol::Simple, 6, mib).latency_us;
+        assert!((latency_us(pci) - latency_us(SUMMIT) - 23.0).abs() < 1e-9);
+    }
+
+    /// A tree of two nodes sends and receives each byte once per node, a ring nearly twice.
+    #[test]
+    fn trees_of_two_nodes_need_less_of_the_network() {
+        let bandwidth_us =
+            |ranks| SUMMIT.estimate(Pattern::Tree, Protocol::Simple, ranks, 1e9).bandwidth_us;
+        assert!((bandwidth_us(24) / bandwidth_us(12) - TREE_OF_TWO_NODES).abs() < 1e-9);
+        let one = Nccl { local_size: 1, ..SUMMIT };
+        let [two, four] = [2, 4]
+            .map(|ranks| one.estimate(Pattern::Tree, Protocol::Simple, ranks, 1e9).bandwidth_us);
+        assert_eq!(two, four);
     }
 
     #[test]

@@ -166,7 +166,8 @@ impl Question {
             efficiency - together([below, efficiency - seeds.min]),
             (efficiency + together([above, seeds.max - efficiency])).min(1.0),
         );
-        let group = if ranks > self.machine.node.ranks { Group::Rdma } else { Group::OneNode };
+        let node = self.machine.node;
+        let group = if ranks > node.ranks { Group::across(node.network) } else { Group::OneNode };
         Ok(World { ranks, efficiency, range: self.residuals.widened(group, efficiency, range) })
     }
 
@@ -201,7 +202,7 @@ fn losses(simulated: &Simulated) -> Vec<Loss> {
     seeds.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let (_, steps) = seeds[seeds.len() / 2];
     let time_s: f64 = steps.iter().map(|step| step.time).sum();
-    let parts: [Part; 7] = [
+    let parts: [Part; 8] = [
         ("the slowest rank's computation", |step| step.jitter),
         ("waiting for a cycle", |step| step.cycle),
         ("negotiation", |step| step.negotiation),
@@ -209,6 +210,7 @@ fn losses(simulated: &Simulated) -> Vec<Loss> {
         ("bandwidth of messages", |step| step.bandwidth),
         ("contention, and computing beside messages", |step| step.contention),
         ("combining", |step| step.reduction),
+        ("waiting for input", |step| step.input),
     ];
     let share = |(what, part): Part| {
         let part_s: f64 = steps.iter().map(part).sum();

@@ -10,8 +10,8 @@ use algorithms::simulate::nccl::Nccl;
 pub use parameter::Parameter;
 use serde::{Deserialize, Serialize};
 pub use tables::{
-    Control, GenerationName, Input, Interference, NcclFile, Node, ProtocolFile, Protocols,
-    RatesFile, Reduction, SharedFile,
+    Control, GenerationName, Input, Interference, LinksName, NcclFile, Network, Node, ProtocolFile,
+    ProtocolName, Protocols, RatesFile, Reduction, SharedFile,
 };
 use tables::{buffer_bytes, link, link_parameters};
 use thiserror::Error;
@@ -139,6 +139,7 @@ impl Checked for MachineFile {
             return Err(Invalid::value("a key of reduction.by_buffer", found, expected));
         }
         self.variability.iter().try_for_each(Variability::check)?;
+        self.nccl.iter().try_for_each(NcclFile::check)?;
         self.clone().parameters().into_iter().try_for_each(|(key, parameter)| parameter.check(&key))
     }
 }
@@ -205,13 +206,14 @@ impl MachineFile {
         }
     }
 
-    /// How messages slow computation down; not at all without `[interference]`.
+    /// How messages and computation slow each other down; not at all without `[interference]`.
     pub fn interference(&self) -> training::Interference {
         let Some(file) = &self.interference else { return training::Interference::default() };
-        let Interference { multiprocessors, memory_per_gb_s } = file;
+        let Interference { multiprocessors, memory_per_gb_s, messages } = file;
         training::Interference {
             fixed: multiprocessors.value,
             per_byte_s: memory_per_gb_s.value * 1e-9,
+            messages: messages.as_ref().map_or(0.0, |share| share.value),
         }
     }
 
@@ -219,6 +221,15 @@ impl MachineFile {
     pub fn input_s(&self, ranks: usize, samples: usize) -> f64 {
         let on_node = ranks.min(self.node.ranks) as f64;
         self.input.as_ref().map_or(0.0, |input| on_node * samples as f64 / input.samples_s.value)
+    }
+
+    /// Tables that older files do not have.
+    pub fn missing_tables(&self) -> Vec<&'static str> {
+        let tables = [
+            (self.variability.is_none(), "[variability]"),
+            (self.interference.is_none(), "[interference]"),
+        ];
+        tables.into_iter().filter_map(|(is_missing, name)| is_missing.then_some(name)).collect()
     }
 
     /// What a simulation of training leaves out, because the file does not have it.
@@ -358,7 +369,7 @@ mod tests {
         );
         for (from, to, expected) in [
             (
-                "multiprocessors = { value = 0.04",
+                "multiprocessors = { value = 0.15",
                 "multiprocessors = { value = 40",
                 "0 to 10 of the computation's time",
             ),
@@ -366,6 +377,32 @@ mod tests {
         ] {
             let problem = read(&SUMMIT.replacen(from, to, 1)).unwrap_err();
             assert!(problem.contains(expected), "{problem}");
+        }
+    }
+
+    #[test]
+    fn distributions_that_make_no_sense_are_refused_with_their_line() {
+        let line = 1 + SUMMIT[..SUMMIT.find("[variability]").unwrap()].matches('\n').count();
+        for (from, to, expected) in [
+            (
+                "step_cv = { value = 0.016, low = 0.003",
+                "step_cv = { value = -0.1",
+                "variability.step_cv is -0.1, expected",
+            ),
+            (
+                "gpu_factors = [0.952",
+                "gpu_factors = [-1",
+                "an element of variability.gpu_factors is -1, expected 0.5 to 100",
+            ),
+            (
+                "gpu_factors = [0.952, ",
+                "gpu_factors = [",
+                "variability.gpu_factors is a list of 11, expected 12 factors",
+            ),
+        ] {
+            assert!(SUMMIT.contains(from), "{from}");
+            let problem = read(&SUMMIT.replacen(from, to, 1)).unwrap_err();
+            assert!(problem.starts_with(&format!("line {line}: {expected}")), "{problem}");
         }
     }
 

@@ -10,12 +10,14 @@ mod residuals;
 pub mod score;
 pub mod text;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::machine_file::{MachineFile, Network};
 use super::sweep::{CaseError, PlanError};
 use results::toml_file::{Checked, ConfigError, Invalid, within};
 
@@ -100,17 +102,6 @@ pub struct Fitted {
     pub how: String,
 }
 
-/// What joins the nodes of a point.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Network {
-    /// InfiniBand, RoCE, EFA or the like: the processor does not move the bytes.
-    #[default]
-    Rdma,
-    /// TCP through the kernel.
-    Tcp,
-}
-
 /// Keys of all points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -176,8 +167,9 @@ pub struct Training {
     /// As in [`Policy`](super::policy::Policy).
     #[serde(default = "one")]
     pub backward_passes_per_step: usize,
-    /// Samples per second on each rank of that job, published too.
-    pub single_samples_s: f64,
+    /// Samples per second on each rank of that job, published too; a point without it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub single_samples_s: Option<f64>,
     /// Samples per second on all.
     pub samples_s: f64,
     /// Control plane.
@@ -199,6 +191,9 @@ pub struct Training {
     /// As in [`Policy`](super::policy::Policy).
     #[serde(default = "threshold_mib")]
     pub fusion_threshold_mib: f64,
+    /// KiB of the segments in which messages of this project's algorithms are pipelined.
+    #[serde(default = "segment_kib")]
+    pub segment_kib: f64,
     /// Type to which gradients are cast.
     #[serde(default)]
     pub compression: workloads::framework::Compression,
@@ -219,6 +214,10 @@ fn one_ms() -> f64 {
 
 fn threshold_mib() -> f64 {
     64.0
+}
+
+fn segment_kib() -> f64 {
+    compare::SEGMENT_KIB
 }
 
 impl Checked for Points {
@@ -251,9 +250,13 @@ impl Checked for Points {
                     .with_advice("a parameter is fitted on a series for calibration"));
             }
         }
-        for Training { name, ranks, base_ranks, .. } in &self.training {
-            let key = format!("training \"{name}\": base_ranks");
-            within(&key, *base_ranks as f64, 1.0, *ranks as f64)?;
+        for Training { name, ranks, base_ranks, single_samples_s, samples_s, .. } in &self.training
+        {
+            let key = |field: &str| format!("training \"{name}\": {field}");
+            within(&key("base_ranks"), *base_ranks as f64, 1.0, *ranks as f64)?;
+            within(&key("samples_s"), *samples_s, 1e-6, 1e12)?;
+            let single = single_samples_s.iter();
+            single.copied().try_for_each(|it| within(&key("single_samples_s"), it, 1e-6, 1e12))?;
         }
         let wrong = self
             .allreduce
@@ -296,6 +299,7 @@ impl Points {
         let trainings = self
             .training
             .par_iter()
+            .filter(|point| point.single_samples_s.is_some())
             .map(|point| compare::training(point, used_for(&point.series), path));
         let mut compared: Vec<Compared> = allreduces.chain(trainings).collect::<Result<_, _>>()?;
         let residuals = Residuals::of(compared.iter());
@@ -308,8 +312,7 @@ impl Points {
     /// # Errors
     /// As [`compare`](Points::compare).
     pub fn residuals(&self, path: &Path) -> Result<Residuals, PointError> {
-        let is_used = |point: &&Training| self.used_for(&point.series) == UsedFor::Calibration;
-        let points: Vec<&Training> = self.training.iter().filter(is_used).collect();
+        let points = self.with_base(UsedFor::Calibration);
         let compared: Vec<Compared> = points
             .par_iter()
             .map(|point| compare::training_without(point, &[], path))
@@ -323,8 +326,7 @@ impl Points {
     /// # Errors
     /// As [`compare`](Points::compare).
     pub fn ablation(&self, path: &Path) -> Result<Vec<(String, Option<Score>)>, PointError> {
-        let is_test = |point: &&Training| self.used_for(&point.series) == UsedFor::Test;
-        let points: Vec<&Training> = self.training.iter().filter(is_test).collect();
+        let points = self.with_base(UsedFor::Test);
         let without = |parts: &[Part]| -> Result<Option<Score>, PointError> {
             let compared: Vec<Compared> = points
                 .par_iter()
@@ -338,6 +340,35 @@ impl Points {
         }
         rows.push(("without any of these".into(), without(&Part::ALL)?));
         Ok(rows)
+    }
+
+    /// Training points of series for that use, if their efficiency is known.
+    fn with_base(&self, used_for: UsedFor) -> Vec<&Training> {
+        let is_used = |point: &&Training| {
+            point.single_samples_s.is_some() && self.used_for(&point.series) == used_for
+        };
+        self.training.iter().filter(is_used).collect()
+    }
+
+    /// One line that names the machine files without newer tables, if there are some.
+    ///
+    /// # Errors
+    /// When a machine file cannot be read.
+    pub fn older_machines(&self, path: &Path) -> Result<Option<String>, ConfigError> {
+        let trained = self.training.iter().map(|point| point.machine.as_str());
+        let reduced = self.allreduce.iter().map(|point| point.machine.as_str());
+        let machines: BTreeSet<&str> = trained.chain(reduced).collect();
+        let mut older = Vec::new();
+        for machine in machines {
+            let file = MachineFile::read(&MachineFile::path(machine, path))?;
+            let tables = file.missing_tables();
+            if !tables.is_empty() {
+                older.push(format!("{} ({})", file.name, tables.join(", ")));
+            }
+        }
+        let files = older.join(", ");
+        Ok((!older.is_empty())
+            .then(|| format!("machine files without newer tables, simulated as before: {files}")))
     }
 
     fn points(&self) -> impl Iterator<Item = Point<'_>> {
@@ -432,6 +463,44 @@ mod tests {
     }
 
     #[test]
+    fn points_without_a_base_are_left_out_and_listed() {
+        let (mut points, path) = shipped();
+        points.allreduce.clear();
+        points.training.truncate(2);
+        points.training[1].single_samples_s = None;
+        let compared = points.compare(&path).unwrap();
+        assert_eq!(compared.len(), 1);
+        let text = text::text(&points, &compared);
+        let line =
+            format!("  {:<54} no base: single_samples_s is missing\n", points.training[1].name);
+        assert!(text.contains(&line), "{text}");
+    }
+
+    #[test]
+    fn machine_files_without_newer_tables_are_named_in_one_line() {
+        let (mut points, path) = shipped();
+        points.allreduce.clear();
+        points.training.retain(|point| point.series == "S2 MPI" || point.series == "S7");
+        assert_eq!(
+            points.older_machines(&path).unwrap().unwrap(),
+            "machine files without newer tables, simulated as before: p100-25gbe-roce-mpi ([interference]), \
+             p100-25gbe-tcp-mpi ([interference])"
+        );
+        points.training.retain(|point| point.series == "S7");
+        assert_eq!(points.older_machines(&path).unwrap(), None);
+    }
+
+    /// A machine file and its points agree on what joins the nodes, since ranges depend on it.
+    #[test]
+    fn machine_files_say_what_joins_their_nodes() {
+        let (points, path) = shipped();
+        for point in &points.training {
+            let file = MachineFile::read(&MachineFile::path(&point.machine, &path)).unwrap();
+            assert_eq!(file.node.network, point.network, "{}", point.name);
+        }
+    }
+
+    #[test]
     fn a_point_needs_one_figure_and_a_machine() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("points.toml");
@@ -447,6 +516,11 @@ mod tests {
             std::fs::write(&path, format!("{point}time_us = 3\n{more}")).unwrap();
             Points::read(&path).unwrap_err().problem.to_string()
         };
+        let said = refused(
+            "[[training]]\nname = \"t\"\nmachine = \"m\"\nranks = 2\nworkload = \"w\"\nbatch = 1\n\
+             single_samples_s = -1\nsamples_s = 1\ncontrol_plane = \"ddp\"\ndata_plane = \"nccl\"\nsource = \"s\"\n",
+        );
+        assert!(said.starts_with("training \"t\": single_samples_s is -1, expected"), "{said}");
         let series = "series = \"b\"\n[[series]]\nname = \"c\"\nuse = \"test\"\nwhy = \"w\"\n";
         let said = refused(series);
         assert!(said.starts_with("allreduce \"a\": series is \"b\", expected"), "{said}");

@@ -24,6 +24,13 @@ pub fn text(plan: &Plan, rows: &[SimulatedStepRow]) -> String {
             let _ = write!(text, "  {:>20}", policy.name);
         });
         text.push('\n');
+        // One base for all: the fastest policy there.
+        let throughput = |row: &SimulatedStepRow| row.outcome.right()?.throughput_samples_s_p50;
+        let is_base = |row: &&SimulatedStepRow| {
+            row.key.ranks == simulate.base_ranks && row.training.workload == model.workload
+        };
+        let base = rows.iter().filter(is_base).filter_map(throughput).reduce(f64::max);
+        let of_one = base.map(|all| all / simulate.base_ranks as f64);
         for &ranks in &simulate.ranks {
             let _ = write!(text, "{ranks:>7}");
             for policy in &plan.config.policy {
@@ -33,10 +40,10 @@ pub fn text(plan: &Plan, rows: &[SimulatedStepRow]) -> String {
                         && row.training.workload == model.workload
                 });
                 let cell = row.and_then(|row| {
-                    let result = row.outcome.right()?;
-                    let throughput = result.throughput_samples_s_p50?;
-                    let efficiency =
-                        result.efficiency_p50.map_or("-".into(), |e| format!("{e:.3}"));
+                    let throughput = throughput(row)?;
+                    let efficiency = of_one.map_or("-".into(), |of_one| {
+                        format!("{:.3}", throughput / of_one / ranks as f64)
+                    });
                     Some(format!("{throughput:.0}/s {efficiency}"))
                 });
                 let _ = write!(text, "  {:>20}", cell.unwrap_or("-".into()));
@@ -46,7 +53,7 @@ pub fn text(plan: &Plan, rows: &[SimulatedStepRow]) -> String {
     }
     let _ = writeln!(
         text,
-        "\n(samples per second, and scaling efficiency relative to {} ranks)",
+        "\n(samples per second, and scaling efficiency relative to the fastest policy on {} ranks)",
         simulate.base_ranks
     );
     assumed(plan, &mut text);

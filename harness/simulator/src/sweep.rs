@@ -216,7 +216,7 @@ impl Plan {
             blocking: policy.blocking,
             ahead_s: policy.ahead_ms * 1e-3,
             interference: match policy.slowdown {
-                Some(slowdown) => Interference { fixed: slowdown - 1.0, per_byte_s: 0.0 },
+                Some(slowdown) => Interference { fixed: slowdown - 1.0, ..Interference::default() },
                 None => self.machine.interference(),
             },
             input_s: self.machine.input_s(ranks, model.batch * policy.backward_passes_per_step),

@@ -128,7 +128,8 @@ fn result(
         transfer: Transfer {
             part_latency_us: us(&|step| step.latency),
             part_bandwidth_us: us(&|step| step.bandwidth),
-            part_contention_us: us(&|step| step.contention),
+            // The columns have no place of its own for input.
+            part_contention_us: us(&|step| step.contention + step.input),
             part_reduction_us: us(&|step| step.reduction),
         },
         engine: simulated.engine.into(),

@@ -6,20 +6,23 @@
 //! the one before ended with an allreduce of all.
 //!
 //! The background threads of all ranks run their cycles together. A cycle begins one cycle time after the previous
-//! one, or when its negotiation has ended, and includes everything that is ready by then. Static buckets have no
+//! one, or when its negotiation has ended, and includes everything that is ready by then. A thread that slept may wake
+//! up late ([`Late`]), and the cycle waits for the last one. Static buckets have no
 //! cycles: a bucket begins when the slowest rank has it. Messages use one stream in the agreed order. While one is
-//! in flight, computation is slower by a factor.
+//! in flight, computation is slower by a factor, and while the slowest rank computes, so is the message.
 //!
 //! With priorities (`priority`) a step does not end with its messages: they continue during the next forward pass,
 //! in which each layer waits for its own gradients.
 
 mod busy;
+mod late;
 mod priority;
 mod progress;
 
 use std::sync::Arc;
 
 use algorithms::control::{ControlError, Settings, TensorId, Tensors};
+use late::Late;
 use priority::Priority;
 use progress::Progress;
 use results::names::UnknownName;
@@ -76,13 +79,15 @@ pub struct Job<'j> {
     pub drive: Drive,
 }
 
-/// How messages slow computation down: both need multiprocessors and memory of the GPU.
+/// How messages and computation slow each other down: both need multiprocessors and memory of the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interference {
     /// What computation takes longer beside any message, in parts of its time.
     pub fixed: f64,
     /// ... and for each byte per second of the message's bus bandwidth.
     pub per_byte_s: f64,
+    /// What a message's bytes take longer beside computation, in parts of their time.
+    pub messages: f64,
 }
 
 impl Interference {
@@ -141,10 +146,12 @@ pub struct Step {
     pub latency: f64,
     /// ... bytes ...
     pub bandwidth: f64,
-    /// ... waiting for shared links, and what computation lost to messages ...
+    /// ... waiting for shared links, and what computation and messages lost to each other ...
     pub contention: f64,
     /// ... and combining.
     pub reduction: f64,
+    /// After all of that: waiting for the input of the next step.
+    pub input: f64,
     /// Cycles.
     pub cycles: usize,
     /// Cycles without an agreement.
@@ -161,7 +168,7 @@ impl Step {
     /// The same step, which waits for shared input until that time.
     fn not_before(self, input_s: f64) -> Step {
         let waiting_s = (input_s - self.time).max(0.0);
-        Step { time: self.time + waiting_s, contention: self.contention + waiting_s, ..self }
+        Step { time: self.time + waiting_s, input: self.input + waiting_s, ..self }
     }
 }
 
@@ -173,6 +180,8 @@ struct World<'j> {
     next_cycle_s: f64,
     /// How long an idle one takes.
     idle_s: f64,
+    /// How much later the next one begins than planned.
+    late: Late,
     /// What the next forward pass waits for, by layer.
     priority: Option<Priority>,
 }
@@ -214,7 +223,8 @@ pub fn simulate(job: &Job, steps: usize) -> Result<Vec<Step>, TrainingError> {
         return Err(TrainingError::Priority { plane: job.plane.into() });
     }
     let priority = job.needed.as_deref().map(|needed| Priority::new(job, needed));
-    let mut world = World { job, negotiation, next_cycle_s: 0.0, idle_s, priority };
+    let late = Late::new(job.control, job.ranks, job.seed);
+    let mut world = World { job, negotiation, next_cycle_s: 0.0, idle_s, late, priority };
     let (mut start_s, mut all) = (0.0, Vec::new());
     for number in 0..steps {
         let step = world.step(start_s, number)?;
@@ -291,7 +301,7 @@ impl World<'_> {
             if job.blocking && !agreed.responses.is_empty() {
                 over_s = over_s.max(progress.stream_free_s);
             }
-            self.next_cycle_s = over_s.max(now_s + job.cycle_s);
+            self.next_cycle_s = self.late.next_s(over_s, now_s + job.cycle_s);
         }
         Ok(())
     }
@@ -306,13 +316,26 @@ impl World<'_> {
         let Some(&(_, fraction)) = job.ready.get(first) else { return };
         let fastest = progress.driven.iter().copied().fold(f64::INFINITY, f64::min);
         let next_s = progress.ready_s(job, fraction, fastest) - job.ahead_s;
-        let period_s = job.cycle_s.max(self.idle_s);
-        let idle = ((next_s - self.next_cycle_s) / period_s).floor();
-        if idle > 0.0 {
+        let idle = if self.late.is_never() {
+            let period_s = job.cycle_s.max(self.idle_s);
+            let idle = ((next_s - self.next_cycle_s) / period_s).floor().max(0.0);
             self.next_cycle_s += idle * period_s;
-            progress.step.cycles += idle as usize;
-            progress.step.idle_cycles += idle as usize;
-        }
+            idle as usize
+        } else {
+            let mut idle = 0;
+            loop {
+                let now_s = self.next_cycle_s;
+                let (over_s, due_s) = (now_s + self.idle_s, now_s + job.cycle_s);
+                let begin_s = self.late.peek_s(over_s, due_s);
+                if begin_s > next_s || begin_s <= now_s {
+                    break idle;
+                }
+                self.next_cycle_s = self.late.next_s(over_s, due_s);
+                idle += 1;
+            }
+        };
+        progress.step.cycles += idle;
+        progress.step.idle_cycles += idle;
     }
 
     /// Without cycles: messages begin when the slowest rank has their tensors.

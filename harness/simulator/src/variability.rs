@@ -20,7 +20,7 @@ const GPUS: u64 = u64::MAX;
 
 /// The table `[variability]` of a machine file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, try_from = "Unchecked")]
 pub struct Variability {
     /// Computation time of GPUs in parts of the mean: quantiles at [`SHARES`] of all GPUs, ascending. Each rank keeps its
     /// factor.
@@ -31,13 +31,33 @@ pub struct Variability {
     pub step_cv: Parameter,
 }
 
+/// The same before it is checked, so that a refusal names the line.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    gpu_factors: Vec<f64>,
+    gpu_source: String,
+    step_cv: Parameter,
+}
+
+impl TryFrom<Unchecked> for Variability {
+    type Error = Invalid;
+
+    fn try_from(unchecked: Unchecked) -> Result<Variability, Invalid> {
+        let Unchecked { gpu_factors, gpu_source, step_cv } = unchecked;
+        let variability = Variability { gpu_factors, gpu_source, step_cv };
+        variability.check()?;
+        Ok(variability)
+    }
+}
+
 impl Variability {
     /// The factor that this share of all GPUs does not exceed.
     pub fn factor(&self, share: f64) -> f64 {
         quantile(&self.gpu_factors, share)
     }
 
-    /// Checks the factors.
+    /// Checks factors and noise.
     ///
     /// # Errors
     /// The key, the value found, the value expected.
@@ -54,6 +74,7 @@ impl Variability {
         if !factors.is_sorted() {
             return Err(Invalid::value(key, format!("{factors:?}"), "ascending factors"));
         }
+        self.step_cv.check("variability.step_cv")?;
         if self.gpu_source.is_empty() {
             let expected = "where the factors were measured, or assumed with the reason";
             return Err(Invalid::value("variability.gpu_source", "empty", expected));

@@ -162,6 +162,7 @@ fn free_but(cycle_us: f64) -> Control {
         bandwidth_gb_s: parameter(f64::INFINITY),
         rank0_ns: parameter(0.0),
         cycle_us: parameter(cycle_us),
+        late_us: None,
         launch_us: parameter(0.0),
         copy_us: None,
         pack_gb_s: None,

@@ -177,6 +177,9 @@ fn published(arguments: &Arguments) -> Result<Exit> {
     let points = Points::of(&file)?;
     let compared = points.compare(&file.path).map_err(usage)?;
     let mut text = text::text(&points, &compared);
+    if let Some(sentence) = points.older_machines(&file.path).map_err(usage)? {
+        text += &format!("{sentence}\n");
+    }
     if arguments.ablation {
         text += &text::ablation(&points.ablation(&file.path).map_err(usage)?);
     }

@@ -21,7 +21,8 @@ use results::logs::{Format, Log, Operation, Point, Table};
 use results::statistics::median;
 use results::units::bus_factor;
 use simulator::machine_file::{
-    MachineFile, Node, Parameter, ProtocolFile, Protocols, RatesFile, Reduction, SharedFile,
+    MachineFile, Network, Node, Parameter, ProtocolFile, Protocols, RatesFile, Reduction,
+    SharedFile,
 };
 
 /// What the logs do not say, and the user does.
@@ -174,8 +175,10 @@ type Ranged = [f64; 3];
 /// Fits everything that logs hold.
 pub fn from_logs(name: &str, logs: &[Log], said: &Said) -> FromLogs {
     let mut made = FromLogs { file: None, fits: Vec::new(), left_out: Vec::new() };
-    let (mut links, mut largest) =
-        (BTreeMap::new(), Node { ranks: 1, ranks_per_socket: 1, nodes: 1, nics: 0 });
+    let (mut links, mut largest) = (
+        BTreeMap::new(),
+        Node { ranks: 1, ranks_per_socket: 1, nodes: 1, nics: 0, network: Network::default() },
+    );
     let all_reduces = series(logs, said, Operation::AllReduce, &mut made.left_out);
     let has_all_reduces = !all_reduces.is_empty();
     let messages = series(logs, said, Operation::Message, &mut made.left_out);

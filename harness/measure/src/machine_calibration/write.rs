@@ -9,8 +9,8 @@ use super::skew::Starts;
 use super::{Calibration, control};
 use results::provenance::{Build, now};
 use simulator::machine_file::{
-    Control, Interference, MachineFile, Node, Parameter, ProtocolFile, RatesFile, Reduction,
-    SharedFile,
+    Control, Interference, MachineFile, Network, Node, Parameter, ProtocolFile, RatesFile,
+    Reduction, SharedFile,
 };
 
 /// The receiver does the work of a link.
@@ -41,6 +41,7 @@ impl Calibration {
                 ranks_per_socket: self.ranks_per_node,
                 nodes: self.nodes,
                 nics: 0,
+                network: Network::default(),
             },
             socket,
             bus: None,
@@ -86,6 +87,7 @@ pub fn with_processors(
         bandwidth_gb_s: large.bandwidth_gb_s.clone(),
         rank0_ns: own("control.rank0_ns", control::rank0_ns(share)),
         cycle_us: own("control.cycle_us", control::cycle_us(share)),
+        late_us: None,
         launch_us: own(LAUNCH_US, estimates[LAUNCH_US]),
         copy_us: None,
         pack_gb_s: Some(own("control.pack_gb_s", host.pack_gb_s)),
@@ -101,6 +103,7 @@ pub fn with_processors(
             high: Some(0.0),
             source: "by design: the other parameter has all of it".into(),
         },
+        messages: None,
     });
     file
 }

@@ -26,7 +26,7 @@ impl Answer {
             "efficiency: throughput / (GPUs x that of one); range: seeds, each parameter's range, and how far published \
              points are from their simulation"
         );
-        let groups = [Group::OneNode, Group::Rdma];
+        let groups = [Group::OneNode, Group::across(machine.node.network)];
         for line in groups.into_iter().filter_map(|group| residuals.in_words(group)) {
             let _ = writeln!(text, "  {line}");
         }

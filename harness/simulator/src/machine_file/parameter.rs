@@ -36,8 +36,9 @@ impl Parameter {
     ///
     /// # Errors
     /// The key, the value found, the value expected.
-    pub(super) fn check(&self, key: &str) -> Result<(), Invalid> {
+    pub(crate) fn check(&self, key: &str) -> Result<(), Invalid> {
         let (most, unit) = match key.rsplit_once('_') {
+            _ if key == "interference.messages" => (10.0, "of the messages' time"),
             _ if key.starts_with("interference.") => (10.0, "of the computation's time"),
             _ if key.ends_with("samples_s") => (1e9, "samples per second"),
             _ if key.ends_with("gb_s") => (MOST_GB_S, "GB/s (10^9 bytes per second)"),

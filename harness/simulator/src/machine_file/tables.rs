@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use algorithms::simulate::machine::{self, Link, Protocol, Rates, Shared};
-use algorithms::simulate::nccl::{Channels, Generation, Nccl};
+use algorithms::simulate::nccl::{self, Channels, Generation, Nccl};
 use serde::{Deserialize, Serialize};
 
 use super::parameter::Parameter;
+use results::toml_file::Invalid;
 
 /// The ways to send a message over one kind of link, by name.
 pub type Protocols = BTreeMap<String, ProtocolFile>;
@@ -24,6 +25,26 @@ pub struct Node {
     /// Network cards; 0 means no limit.
     #[serde(default)]
     pub nics: usize,
+    /// What joins it to other nodes.
+    #[serde(default, skip_serializing_if = "Network::is_default")]
+    pub network: Network,
+}
+
+/// What joins nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// InfiniBand, RoCE, EFA or the like: the processor does not move the bytes.
+    #[default]
+    Rdma,
+    /// TCP through the kernel.
+    Tcp,
+}
+
+impl Network {
+    fn is_default(&self) -> bool {
+        *self == Network::default()
+    }
 }
 
 /// One way to send a message.
@@ -202,6 +223,10 @@ pub struct Control {
     pub rank0_ns: Parameter,
     /// Time of every rank's processor for each cycle.
     pub cycle_us: Parameter,
+    /// How much later than planned the background thread of a rank wakes up for a cycle, on average; exponentially
+    /// distributed, and a cycle waits for the last rank. Default: never late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_us: Option<Parameter>,
     /// Processor time for each message that is handed to the data plane.
     pub launch_us: Parameter,
     /// Processor time to copy one tensor into the fusion buffer, and the same again out of it. Default: none, as with
@@ -252,6 +277,7 @@ impl Control {
             ("bandwidth_gb_s", Some(&mut self.bandwidth_gb_s)),
             ("rank0_ns", Some(&mut self.rank0_ns)),
             ("cycle_us", Some(&mut self.cycle_us)),
+            ("late_us", self.late_us.as_mut()),
             ("launch_us", Some(&mut self.launch_us)),
             ("copy_us", self.copy_us.as_mut()),
             ("pack_gb_s", self.pack_gb_s.as_mut()),
@@ -262,7 +288,7 @@ impl Control {
     }
 }
 
-/// How messages slow the computation of a GPU down.
+/// How messages and the computation of a GPU slow each other down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interference {
@@ -270,6 +296,9 @@ pub struct Interference {
     pub multiprocessors: Parameter,
     /// ... and for each 10^9 bytes per second of a message's bus bandwidth: messages use the GPU's memory.
     pub memory_per_gb_s: Parameter,
+    /// What a message's bytes take longer while computation goes on beside it, in parts of their time. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Parameter>,
 }
 
 impl Interference {
@@ -277,6 +306,7 @@ impl Interference {
         let all = [
             ("multiprocessors", Some(&mut self.multiprocessors)),
             ("memory_per_gb_s", Some(&mut self.memory_per_gb_s)),
+            ("messages", self.messages.as_mut()),
         ];
         keyed("interference", all)
     }
@@ -296,6 +326,10 @@ pub struct Input {
 #[allow(missing_docs, reason = "see `algorithms::simulate::nccl::Nccl`")]
 pub struct NcclFile {
     pub generation: GenerationName,
+    #[serde(default, skip_serializing_if = "LinksName::is_default")]
+    pub links: LinksName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocols: Option<Vec<ProtocolName>>,
     pub channels_inside: Parameter,
     pub channel_inside_gb_s: Parameter,
     pub channels_between: Parameter,
@@ -320,6 +354,36 @@ impl NcclFile {
                 GenerationName::Blackwell => Generation::Blackwell,
             },
             card_us: self.card_us.value,
+            links: self.links(),
+            protocols: match &self.protocols {
+                Some(names) => nccl::Protocols {
+                    ll: names.contains(&ProtocolName::Ll),
+                    ll128: names.contains(&ProtocolName::Ll128),
+                    simple: names.contains(&ProtocolName::Simple),
+                },
+                None => nccl::Protocols::over(self.links()),
+            },
+        }
+    }
+
+    fn links(&self) -> nccl::Links {
+        match self.links {
+            LinksName::Nvlink => nccl::Links::NvLink,
+            LinksName::Pci => nccl::Links::Pci,
+        }
+    }
+
+    /// Checks the list of protocols.
+    ///
+    /// # Errors
+    /// The key, the value found, the value expected.
+    pub(super) fn check(&self) -> Result<(), Invalid> {
+        match &self.protocols {
+            Some(names) if names.is_empty() => {
+                let expected = "at least one of ll, ll128, simple";
+                Err(Invalid::value("nccl.protocols", "empty", expected))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -333,6 +397,32 @@ impl NcclFile {
         ];
         keyed("nccl", all)
     }
+}
+
+/// As in [`nccl::Links`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "names of products")]
+pub enum LinksName {
+    #[default]
+    Nvlink,
+    Pci,
+}
+
+impl LinksName {
+    fn is_default(&self) -> bool {
+        *self == LinksName::default()
+    }
+}
+
+/// As in [`nccl::Protocol`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "NCCL's names")]
+pub enum ProtocolName {
+    Ll,
+    Ll128,
+    Simple,
 }
 
 /// As in [`Generation`].

@@ -6,10 +6,10 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-use super::{AllReduce, Network, Part, PointCause, PointError, Residuals, Training, UsedFor};
+use super::{AllReduce, Part, PointCause, PointError, Residuals, Training, UsedFor};
 use crate::config::{Config, Model, Simulate};
 use crate::data_plane::{DataPlane, Engine};
-use crate::machine_file::MachineFile;
+use crate::machine_file::{MachineFile, Network};
 use crate::policy::Policy;
 use crate::range::{deviations, together};
 use crate::sweep::{CaseError, Plan};
@@ -27,7 +27,7 @@ pub const LARGE: f64 = 0.15;
 pub const SMALL: f64 = 0.30;
 
 /// Segments of this project's schedules, in KiB.
-const SEGMENT_KIB: f64 = 512.0;
+pub(super) const SEGMENT_KIB: f64 = 512.0;
 
 /// Seeds of the simulated value, and of the ends of its range.
 const SEEDS: usize = 5;
@@ -53,6 +53,14 @@ pub enum Group {
 impl Group {
     /// Those of training points.
     pub const TRAINING: [Group; 4] = [Group::OneNode, Group::Rdma, Group::Tcp, Group::Servers];
+
+    /// That of training on several nodes.
+    pub fn across(network: Network) -> Group {
+        match network {
+            Network::Rdma => Group::Rdma,
+            Network::Tcp => Group::Tcp,
+        }
+    }
 
     /// As in text and CSV.
     pub fn name(self) -> &'static str {
@@ -221,7 +229,7 @@ fn of_plan(
     with_range: bool,
 ) -> Result<Compared, PointError> {
     let refuse = PointError::at("training", &point.name);
-    let perfect = point.single_samples_s * point.ranks as f64;
+    let perfect = point.base_samples_s() * point.ranks as f64;
     let simulate = || -> Result<Simulated, CaseError> {
         let per_seed = point.throughputs(plan)?;
         let nominal = median(per_seed.clone()).expect("there is a seed");
@@ -246,8 +254,7 @@ fn of_plan(
     let group = match point.network {
         _ if is_served(&point.data_plane) => Group::Servers,
         _ if point.ranks <= plan.machine.node.ranks => Group::OneNode,
-        Network::Rdma => Group::Rdma,
-        Network::Tcp => Group::Tcp,
+        network => Group::across(network),
     };
     Ok(Compared {
         point: point.name.clone(),
@@ -271,9 +278,14 @@ fn is_served(data_plane: &str) -> bool {
 }
 
 impl Training {
+    /// Samples per second on each rank of the base.
+    fn base_samples_s(&self) -> f64 {
+        self.single_samples_s.expect("points without a base are left out")
+    }
+
     /// The job and the one that its efficiency is relative to.
     fn plan(&self, path: &Path) -> Result<Plan, PointCause> {
-        let pass_ms = 1e3 * self.batch as f64 / self.single_samples_s;
+        let pass_ms = 1e3 * self.batch as f64 / self.base_samples_s();
         let model = Model {
             workload: self.workload.clone(),
             batch: self.batch,
@@ -286,7 +298,7 @@ impl Training {
         let policy = Policy {
             cycle_time_ms: self.cycle_time_ms,
             fusion_threshold_mib: self.fusion_threshold_mib,
-            segment_kib: SEGMENT_KIB,
+            segment_kib: self.segment_kib,
             backward_passes_per_step: self.backward_passes_per_step,
             blocking: self.blocking,
             priority: self.priority,
@@ -309,7 +321,7 @@ impl Training {
         }
         let all = of_ranks.pop().expect("there is a world");
         let Some(base) = of_ranks.pop() else { return Ok(all) };
-        let published_base = self.single_samples_s * self.base_ranks as f64;
+        let published_base = self.base_samples_s() * self.base_ranks as f64;
         Ok(all.iter().zip(&base).map(|(all, base)| all / base * published_base).collect())
     }
 
@@ -328,7 +340,7 @@ impl Training {
     /// Efficiency relative to the base if all of computation hid communication, and that went at full bandwidth.
     fn bandwidth_bound(&self, plan: &Plan) -> f64 {
         let passes = self.backward_passes_per_step * self.batch;
-        let computed_s = passes as f64 / self.single_samples_s;
+        let computed_s = passes as f64 / self.base_samples_s();
         let element_bytes = if self.compression == Compression::None { 4.0 } else { 2.0 };
         let size_bytes = element_bytes * plan.workloads[0].elements() as f64;
         let of = |ranks| computed_s / computed_s.max(wire_s(&plan.machine, ranks, size_bytes));

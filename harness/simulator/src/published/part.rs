@@ -1,7 +1,7 @@
 //! Parts of the model that can be switched off, to see what each brings.
 
 use super::Training;
-use crate::machine_file::MachineFile;
+use crate::machine_file::{LinksName, MachineFile, Network, Parameter};
 
 /// A part of the model of a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,16 +16,40 @@ pub enum Part {
     RunningAhead,
     /// Computation is slower beside messages.
     Interference,
+    /// Messages are slower beside computation.
+    SlowerMessages,
+    /// Background threads wake up late.
+    LateThreads,
+    /// Handing messages over.
+    Launches,
+    /// Agreeing on messages.
+    Negotiation,
+    /// Links inside nodes limit messages between them.
+    LinksInside,
+    /// Protocols that NCCL may not use, and hops over PCIe.
+    Protocols,
+    /// TCP reaches less than its card, and later.
+    Tcp,
+    /// Input comes no faster.
+    Input,
 }
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 5] = [
+    pub const ALL: [Part; 13] = [
         Part::GpuDifferences,
         Part::StepNoise,
         Part::Copies,
         Part::RunningAhead,
         Part::Interference,
+        Part::SlowerMessages,
+        Part::LateThreads,
+        Part::Launches,
+        Part::Negotiation,
+        Part::LinksInside,
+        Part::Protocols,
+        Part::Tcp,
+        Part::Input,
     ];
 
     /// As in the table.
@@ -36,21 +60,69 @@ impl Part {
             Part::Copies => "copies into and out of the fusion buffer",
             Part::RunningAhead => "frameworks that run ahead of the GPU",
             Part::Interference => "slower computation beside messages",
+            Part::SlowerMessages => "slower messages beside computation",
+            Part::LateThreads => "threads that wake up late",
+            Part::Launches => "time to hand messages over",
+            Part::Negotiation => "time to agree on messages",
+            Part::LinksInside => "links inside nodes that limit messages",
+            Part::Protocols => "protocols that NCCL may not use",
+            Part::Tcp => "what TCP costs",
+            Part::Input => "limits of input",
         }
     }
 
     /// Switches it off.
     pub(super) fn remove(self, point: &mut Training, machine: &mut MachineFile) {
-        match (self, &mut machine.variability, &mut machine.control) {
-            (Part::GpuDifferences, Some(variability), _) => variability.gpu_factors.fill(1.0),
-            (Part::StepNoise, Some(variability), _) => {
-                let noise = &mut variability.step_cv;
-                (noise.value, noise.low, noise.high) = (0.0, None, None);
+        let MachineFile { node, network, shared, control, nccl, variability, .. } = machine;
+        let set = |parameter: &mut Parameter, value: f64| {
+            (parameter.value, parameter.low, parameter.high) = (value, None, None);
+        };
+        match self {
+            Part::GpuDifferences => {
+                variability.iter_mut().for_each(|it| it.gpu_factors.fill(1.0));
             }
-            (Part::Copies, _, Some(control)) => (control.copy_us, control.pack_gb_s) = (None, None),
-            (Part::RunningAhead, ..) => point.ahead_ms = 0.0,
-            (Part::Interference, ..) => machine.interference = None,
-            _ => {}
+            Part::StepNoise => variability.iter_mut().for_each(|it| set(&mut it.step_cv, 0.0)),
+            Part::Copies => {
+                control.iter_mut().for_each(|it| (it.copy_us, it.pack_gb_s) = (None, None));
+            }
+            Part::RunningAhead => point.ahead_ms = 0.0,
+            Part::Interference => machine.interference.iter_mut().for_each(|it| {
+                set(&mut it.multiprocessors, 0.0);
+                set(&mut it.memory_per_gb_s, 0.0);
+            }),
+            Part::SlowerMessages => {
+                machine.interference.iter_mut().for_each(|it| it.messages = None);
+            }
+            Part::LateThreads => control.iter_mut().for_each(|it| it.late_us = None),
+            Part::Launches => control.iter_mut().for_each(|it| set(&mut it.launch_us, 0.0)),
+            Part::Negotiation => control.iter_mut().for_each(|it| {
+                it.message_us = None;
+                let costs = [&mut it.alpha_us, &mut it.rank0_ns, &mut it.cycle_us];
+                costs.into_iter().for_each(|cost| set(cost, 0.0));
+            }),
+            Part::LinksInside => nccl.iter_mut().for_each(|it| {
+                let between = it.channels_between.value * it.channel_between_gb_s.value;
+                let least = 2.0 * between / it.channels_inside.value;
+                let inside = it.channel_inside_gb_s.value.max(least);
+                set(&mut it.channel_inside_gb_s, inside);
+            }),
+            Part::Protocols => nccl.iter_mut().for_each(|it| {
+                (it.links, it.protocols) = (LinksName::Nvlink, None);
+            }),
+            Part::Tcp if node.network == Network::Tcp => {
+                let nic_gb_s = shared.nic_gb_s.as_ref().map(|nic_gb_s| nic_gb_s.value);
+                let Some(nic_gb_s) = nic_gb_s.filter(|_| node.nics > 0) else { return };
+                network.iter_mut().flat_map(|it| it.values_mut()).for_each(|it| {
+                    set(&mut it.bandwidth_gb_s, nic_gb_s);
+                });
+                nccl.iter_mut().for_each(|it| {
+                    let channels = it.channels_between.value;
+                    set(&mut it.channel_between_gb_s, nic_gb_s * node.nics as f64 / channels);
+                    set(&mut it.card_us, 0.0);
+                });
+            }
+            Part::Tcp => {}
+            Part::Input => machine.input = None,
         }
     }
 }

@@ -11,6 +11,9 @@ use results::statistics::{median, quantile, rank_correlation};
 /// A published loss below this is too small for a ratio.
 const LEAST_LOSS: f64 = 0.01;
 
+/// A range of efficiencies as wide as this, such as that from 40 to 99 %, says nothing.
+pub const SAYS_NOTHING: f64 = 0.59;
+
 /// Constant efficiencies to choose from.
 const CONSTANTS: usize = 200;
 
@@ -44,8 +47,10 @@ pub struct Score {
     pub too_fast: usize,
     /// Spearman's correlation of simulated and published efficiency; for three points or more.
     pub rank_correlation: Option<f64>,
-    /// Points whose published value is within the simulated range.
+    /// Points whose published value is within the simulated range, where that says something.
     pub covered: usize,
+    /// Points whose range is so wide that it says nothing, see [`SAYS_NOTHING`].
+    pub says_nothing: usize,
     /// Median width of that range.
     pub range_width: f64,
 }
@@ -76,8 +81,11 @@ impl Score {
             Some((point.efficiency(point.simulated_low)?, point.efficiency(point.simulated_high)?))
         };
         let ranges: Vec<(f64, f64)> = points.iter().filter_map(|(point, _)| range(point)).collect();
-        let covers =
-            |(range, published): &(&(f64, f64), &f64)| (range.0..=range.1).contains(*published);
+        // Efficiencies are kept with rounded throughputs.
+        let is_wide = |range: &(f64, f64)| range.1 - range.0 >= SAYS_NOTHING - 1e-6;
+        let covers = |(range, published): &(&(f64, f64), &f64)| {
+            !is_wide(range) && (range.0..=range.1).contains(*published)
+        };
         let is_enough = points.len() > 2;
         Some(Score {
             points: points.len(),
@@ -92,6 +100,7 @@ impl Score {
             too_fast: each.filter(|(simulated, published)| simulated > published).count(),
             rank_correlation: is_enough.then(|| rank_correlation(&simulated, &published)),
             covered: ranges.iter().zip(&published).filter(covers).count(),
+            says_nothing: ranges.iter().filter(|range| is_wide(range)).count(),
             range_width: median(ranges.iter().map(|(low, high)| high - low).collect())?,
         })
     }
@@ -225,6 +234,17 @@ pub(super) mod tests {
             rank_correlation(&[3.0, 1.5, 1.5, 4.0], &[3.0, 2.0, 1.0, 4.0]),
         );
         assert_eq!(Score::of([].iter()), None);
+    }
+
+    #[test]
+    fn a_range_from_40_to_99_percent_says_nothing() {
+        let points = [
+            point(0.8, 0.7, (0.4, 0.99), 1.0),
+            point(0.8, 0.7, (0.41, 0.99), 1.0),
+            point(0.2, 0.7, (0.3, 0.99), 1.0),
+        ];
+        let score = Score::of(points.iter()).unwrap();
+        assert_eq!((score.covered, score.says_nothing), (1, 2));
     }
 
     #[test]

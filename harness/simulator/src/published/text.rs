@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::score::{AllReduceScore, Score, groups};
-use super::{Compared, Fitted, Group, LARGE, Points, Residuals, SMALL, UsedFor, Verdict};
+use super::{Compared, Fitted, Group, LARGE, Points, Residuals, SMALL, Training, UsedFor, Verdict};
 
 /// The comparison of all points.
 pub fn text(points: &Points, compared: &[Compared]) -> String {
@@ -38,8 +38,12 @@ pub fn text(points: &Points, compared: &[Compared]) -> String {
         let _ = writeln!(text, "\n{group}");
         own.iter().for_each(|point| line(&mut text, point));
     }
-    if !points.left_out.is_empty() {
+    let without_base = || points.training.iter().filter(|point| point.single_samples_s.is_none());
+    if !points.left_out.is_empty() || without_base().next().is_some() {
         let _ = writeln!(text, "\nnot simulated");
+    }
+    for Training { name, .. } in without_base() {
+        let _ = writeln!(text, "  {name:<54} no base: single_samples_s is missing");
     }
     for left_out in &points.left_out {
         let _ = writeln!(
@@ -69,13 +73,13 @@ fn scores(text: &mut String, heading: &str, all: &[&Compared]) {
         let _ = writeln!(
             text,
             "  {:<24} points   |error| of efficiency, points of 100 (median)     lost, simulated / published  too   \
-             rank         published within",
+             rank         published within   range says",
             "training"
         );
         let _ = writeln!(
             text,
             "  {:<24}          simulated  perfect  bandwidth  best constant      median [quartiles]       fast  \
-             correlation  the range (width)",
+             correlation  the range (width)  nothing",
             ""
         );
     }
@@ -87,7 +91,7 @@ fn scores(text: &mut String, heading: &str, all: &[&Compared]) {
             .map_or("-".into(), |[low, middle, high]| format!("{middle:.2} [{low:.2}, {high:.2}]"));
         let _ = writeln!(
             text,
-            "  {name:<24} {:>6}  {:>9}  {:>7}  {:>9}  {:>13}  {lost:>22}  {:>5}  {:>11}  {} ({:.1})",
+            "  {name:<24} {:>6}  {:>9}  {:>7}  {:>9}  {:>13}  {lost:>22}  {:>5}  {:>11}  {:<17} {}",
             score.points,
             hundred(score.error),
             hundred(score.perfect_error),
@@ -95,8 +99,8 @@ fn scores(text: &mut String, heading: &str, all: &[&Compared]) {
             optional(score.constant_error),
             score.too_fast,
             score.rank_correlation.map_or("-".into(), |value| format!("{value:.2}")),
-            score.covered,
-            100.0 * score.range_width,
+            format!("{} ({:.1})", score.covered, 100.0 * score.range_width),
+            score.says_nothing,
         );
     }
     let allreduces = [Group::LatencyBound, Group::BandwidthBound].into_iter().filter_map(|group| {

@@ -146,11 +146,14 @@ impl Progress {
         let packing_s = job.control.packing_s(tensors.len(), bytes as f64) / pieces;
         let next = packed(job.data.next(piece_bytes, job.overlap), packing_s);
         let begin_s = self.stream_free_s.max(ready_s);
-        let occupied_s = pieces * next.at_s;
-        self.stream_free_s = begin_s + occupied_s;
         let bytes_s = piece_bytes * bus_factor(job.ranks) / next.at_s;
         // One rank alone sends nothing.
         let slowdown = if next.at_s > 0.0 { job.interference.slowdown(bytes_s) } else { 1.0 };
+        let longer_s =
+            self.longer_s(job, begin_s, slowdown, (pieces * next.at_s, pieces * next.bandwidth_s));
+        let longer_s = longer_s / pieces;
+        let next = longer(next, longer_s);
+        self.stream_free_s = begin_s + pieces * next.at_s;
         self.busy.add(begin_s, self.stream_free_s, slowdown);
         self.messages.push(Message {
             tensors: tensors.clone(),
@@ -158,9 +161,27 @@ impl Progress {
             begin_s,
             pieces: pieces as usize,
             slowdown,
-            once: packed(job.data.time(piece_bytes), packing_s),
+            once: longer(packed(job.data.time(piece_bytes), packing_s), longer_s),
             next,
         });
+    }
+
+    /// How much longer a message takes, all its pieces together, since the slowest rank computes beside it.
+    fn longer_s(
+        &self,
+        job: &Job,
+        begin_s: f64,
+        slowdown: f64,
+        (alone_s, bytes_s): (f64, f64),
+    ) -> f64 {
+        let beside_s = alone_s + job.interference.messages * bytes_s;
+        if beside_s <= alone_s {
+            return 0.0;
+        }
+        let all_s = before_backward_s(job) + job.compute.backward_s;
+        let computed_s = self.busy.computed_s((self.start_s, begin_s));
+        let left_s = slowdown * (self.slowest() * all_s - computed_s).max(0.0);
+        left_s.min(beside_s) * (1.0 - alone_s / beside_s)
     }
 
     /// Adds up computation, what messages add to it, and messages; returns the end of computation.
@@ -192,6 +213,12 @@ impl Progress {
 fn packed(moment: Moment, packing_s: f64) -> Moment {
     let Moment { at_s, reduction_s, .. } = moment;
     Moment { at_s: at_s + packing_s, reduction_s: reduction_s + packing_s, ..moment }
+}
+
+/// A message that shares the GPU.
+fn longer(moment: Moment, longer_s: f64) -> Moment {
+    let Moment { at_s, contention_s, .. } = moment;
+    Moment { at_s: at_s + longer_s, contention_s: contention_s + longer_s, ..moment }
 }
 
 /// What a rank without jitter computes before its last backward pass.

@@ -49,7 +49,8 @@ fn the_parts_of_a_step_add_up() {
                     + step.latency
                     + step.bandwidth
                     + step.contention
-                    + step.reduction;
+                    + step.reduction
+                    + step.input;
                 assert!((parts / step.time - 1.0).abs() < 1e-9, "{}: {step:?}", policy.name);
                 assert!(step.cycle >= 0.0 && step.negotiation >= 0.0 && step.latency >= 0.0);
             }
@@ -115,11 +116,51 @@ fn messages_slow_computation_down_if_they_share_it() {
     let (model, policy) = (&plan.config.model[0], plan.config.policy("ddp").unwrap());
     let data = DataPlane::new("nccl", &plan.machine, 96, 0.0, Engine::Rounds).unwrap();
     let mut job = plan.job(&Case { model, policy, ranks: 96 }, &data, 1, Drive::Classes).unwrap();
+    job.interference = Interference::default();
     let alone = simulate(&job, 3).unwrap()[2];
     job.interference.fixed = 0.1;
     let shared = simulate(&job, 3).unwrap()[2];
     let busy = shared.communicating;
     assert!(shared.time > alone.time && shared.time < alone.time + 0.1 * busy + 1e-3, "{shared:?}");
+}
+
+/// At most as long as the message's bytes take beside computation, and none where nothing is computed.
+#[test]
+fn computation_slows_messages_down_as_long_as_it_goes_on() {
+    let plan = plan(0.0);
+    let of = |policy: &str, messages: f64| {
+        let (model, policy) = (&plan.config.model[0], plan.config.policy(policy).unwrap());
+        let data = DataPlane::new("nccl", &plan.machine, 96, 0.0, Engine::Rounds).unwrap();
+        let case = Case { model, policy, ranks: 96 };
+        let mut job = plan.job(&case, &data, 1, Drive::Classes).unwrap();
+        job.interference = Interference { messages, ..Interference::default() };
+        simulate(&job, 3).unwrap()[2]
+    };
+    let (alone, beside) = (of("ddp", 0.0), of("ddp", 1.0));
+    let longer_s = beside.communicating - alone.communicating;
+    assert!(longer_s > 0.1 * alone.communicating && longer_s < alone.communicating, "{beside:?}");
+    assert!(beside.time >= alone.time && beside.contention >= alone.contention, "{beside:?}");
+    // One pack is sent when all is computed.
+    assert_eq!(of("tf-distribute", 1.0), of("tf-distribute", 0.0));
+}
+
+#[test]
+fn threads_that_wake_up_late_delay_cycles_and_not_buckets() {
+    let mut plan = plan(0.01);
+    let of = |plan: &Plan, policy: &str| steps(plan, policy, 96, Drive::Classes, 20);
+    let parameter = |value| Parameter { value, low: None, high: None, source: "a test".into() };
+    let set = |plan: &mut Plan, late_us: Option<f64>| {
+        plan.machine.control.as_mut().unwrap().late_us = late_us.map(parameter);
+    };
+    set(&mut plan, None);
+    let (on_time, buckets) = (of(&plan, "horovod-bitvector"), of(&plan, "ddp"));
+    set(&mut plan, Some(300.0));
+    let late = of(&plan, "horovod-bitvector");
+    let cycles = |steps: &[Step]| steps.iter().map(|step| step.cycles).sum::<usize>();
+    // Five times 0.3 ms after 5 ms: a fifth fewer cycles.
+    assert!(cycles(&late) < cycles(&on_time) * 9 / 10, "{} {}", cycles(&late), cycles(&on_time));
+    assert_eq!(of(&plan, "ddp"), buckets);
+    assert_eq!(steps(&plan, "horovod-bitvector", 96, Drive::All, 20), late);
 }
 
 #[test]
@@ -135,7 +176,8 @@ fn no_step_is_shorter_than_its_input_takes() {
     plan.machine.input = limited(6.0 * 64.0 / least_s);
     let step = steps(&plan, "ddp", 12, Drive::Classes, 3)[2];
     assert!((step.time - least_s).abs() < 1e-9, "{step:?}");
-    assert!((step.contention - free.contention - free.time).abs() < 1e-9, "{step:?}");
+    assert!((step.input - free.time).abs() < 1e-9, "{step:?}");
+    assert!((step.contention - free.contention).abs() < 1e-9 && free.input == 0.0, "{step:?}");
     plan.machine.input = limited(1e6);
     assert_eq!(steps(&plan, "ddp", 12, Drive::Classes, 3)[2], free);
 }
@@ -216,7 +258,7 @@ fn where_communication_is_hidden_priorities_change_nothing() {
         let policy = Policy::new("test", "ddp:1", "nccl");
         let [without, with] = without_and_with(&plan, 0, &policy, ranks);
         assert!((with.time - without.time).abs() < 1e-9, "{with:?} {without:?}");
-        assert!(without.time < without.compute + 1e-3, "{without:?}");
+        assert!(without.time < without.compute + 2e-3, "{without:?}");
     }
 }
 
