@@ -1,4 +1,4 @@
-//! Several runs beside each other: cases that not all of them have, and, of two, how their times differ.
+//! Several runs beside each other: cases that not all of them have, and how the times of each differ from the first.
 
 use std::collections::BTreeSet;
 
@@ -6,6 +6,7 @@ use results::compare::{Comparison, compare};
 use serde::Serialize;
 
 use crate::run::Run;
+use crate::tables::{self, Column, Table};
 use crate::words::sentence;
 
 /// A difference of the time that does not matter, as in `kolo compare`.
@@ -16,10 +17,8 @@ const THRESHOLD: f64 = 0.02;
 pub struct Compared {
     /// Cases that one run has and another has not, by run.
     pub only: Vec<Only>,
-    /// What `kolo compare` says of two runs; none of more, or if no time of both can be compared.
-    pub times: Option<Times>,
-    /// Why not.
-    pub why_not: String,
+    /// What `kolo compare` says of each run against the first.
+    pub pairs: Vec<Pair>,
 }
 
 /// Cases of one run that another lacks.
@@ -31,6 +30,17 @@ pub struct Only {
     pub cases: Vec<String>,
 }
 
+/// A run against the first.
+#[derive(Debug, Serialize)]
+pub struct Pair {
+    /// The run that is compared with the first.
+    pub run: String,
+    /// The comparison; none if no time of both can be compared.
+    pub times: Option<Times>,
+    /// Why not.
+    pub why_not: String,
+}
+
 /// The comparison of two runs.
 #[derive(Debug, Serialize)]
 pub struct Times {
@@ -39,13 +49,13 @@ pub struct Times {
     /// What may be the reason: fact, first value, second value.
     pub differences: Vec<[String; 3]>,
     /// Case, times in milliseconds, ratio with interval, verdict.
-    pub cases: Vec<[String; 5]>,
+    pub cases: Table,
 }
 
 /// Nothing of a single run.
 pub fn of(runs: &[Run]) -> Option<Compared> {
     let [first, others @ ..] = runs else { return None };
-    let second = others.first()?;
+    others.first()?;
     let cases: Vec<BTreeSet<String>> = runs.iter().map(Run::cases).collect();
     let everywhere = |case: &&String| cases.iter().all(|cases| cases.contains(*case));
     let only = runs.iter().zip(&cases).map(|(run, own)| Only {
@@ -53,12 +63,15 @@ pub fn of(runs: &[Run]) -> Option<Compared> {
         cases: own.iter().filter(|case| !everywhere(case)).cloned().collect(),
     });
     let only = only.filter(|only| !only.cases.is_empty()).collect();
-    let times = match others.len() {
-        1 => times(first, second),
-        _ => Err("times are compared of two runs only".to_string()),
+    let pair = |second: &Run| {
+        let times = times(first, second);
+        let why_not = times.as_ref().err().cloned().unwrap_or_default();
+        Pair { run: second.path.display().to_string(), times: times.ok(), why_not }
     };
-    let why_not = times.as_ref().err().cloned().unwrap_or_default();
-    Some(Compared { only, times: times.ok(), why_not })
+    let mut pairs: Vec<Pair> = others.iter().map(pair).collect();
+    let times = pairs.iter_mut().filter_map(|pair| pair.times.as_mut());
+    tables::split(times.map(|times| &mut times.cases).collect(), "compared");
+    Some(Compared { only, pairs })
 }
 
 fn times(first: &Run, second: &Run) -> Result<Times, String> {
@@ -70,9 +83,32 @@ fn times(first: &Run, second: &Run) -> Result<Times, String> {
     let said = format!("{} against {}: {verdict}.", second.path.display(), first.path.display());
     let case = |case: &results::compare::Compared| {
         let ms = |us: f64| format!("{:.3}", us / 1e3);
-        let times = [ms(case.first_us), ms(case.second_us)];
-        let [first_ms, second_ms] = times;
-        [case.case.clone(), first_ms, second_ms, case.ratio_in_words(), case.verdict.name().into()]
+        vec![
+            case.case.clone(),
+            ms(case.first_us),
+            ms(case.second_us),
+            case.ratio_in_words(),
+            case.verdict.name().into(),
+        ]
+    };
+    let column = |(header, is_number): (&str, bool)| Column {
+        header: header.into(),
+        is_number,
+        ..Column::default()
+    };
+    let columns = [
+        ("case", false),
+        ("first (ms)", true),
+        ("second (ms)", true),
+        ("second / first", true),
+        ("second is", false),
+    ];
+    let cases = Table {
+        caption: format!("Times of {} beside the first", second.path.display()),
+        columns: columns.map(column).into(),
+        rows: comparison.cases.iter().map(case).collect(),
+        file: "what kolo compare --all prints".into(),
+        ..Table::default()
     };
     Ok(Times {
         words: [said].into_iter().chain(comparison.conclusion().lines().map(sentence)).collect(),
@@ -81,6 +117,6 @@ fn times(first: &Run, second: &Run) -> Result<Times, String> {
             .iter()
             .map(|it| [it.what.clone(), it.first.clone(), it.second.clone()])
             .collect(),
-        cases: comparison.cases.iter().map(case).collect(),
+        cases,
     })
 }

@@ -15,6 +15,7 @@
 //! | `words.rs`      | small changes of words                                               |
 //! | `page.rs`       | all of it, as the template's data                                    |
 //! | `report.html`   | the template; `report.css` and `report.js` are put into it           |
+//! | `table.html`    | the template of a table with its filter                              |
 #![forbid(unsafe_code)]
 
 mod compared;
@@ -34,6 +35,7 @@ pub use error::ReportError;
 use page::Page;
 pub use run::PREDICTED;
 use run::Run;
+pub use timeline::fastest_timeline;
 
 /// The file's name in a folder of results.
 pub const FILE: &str = "report.html";

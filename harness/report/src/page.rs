@@ -15,8 +15,12 @@ use crate::words::sentence;
 use crate::{ReportError, warnings};
 
 const TEMPLATE: &str = include_str!("report.html");
+const TABLE: &str = include_str!("table.html");
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
+
+/// The most bytes of all figures, so that a page stays below 5 MB.
+const MOST_FIGURE_BYTES: usize = 2_000_000;
 
 /// The data of the template.
 #[derive(Debug, Serialize)]
@@ -71,6 +75,7 @@ impl Page {
             drawn.map(|file| file.path.clone()).chain(steps).chain(predicted).collect();
         let rows = plots::Rows::read(&paths)?;
         let pictures = plots::pictures(&rows, |figure| begins(&format!("drawing {figure}")));
+        let (figures, too_large) = figures(pictures.drawn);
         begins("tables");
         let surfaces = surface::of(runs);
         let tables = tables::of(runs);
@@ -83,11 +88,12 @@ impl Page {
             title: title(runs),
             runs: runs.iter().map(Said::of).collect(),
             compared: compared::of(runs),
-            figures: pictures.drawn.into_iter().map(Figure::of).collect(),
+            figures,
             not_drawn: pictures
                 .not_drawn
                 .into_iter()
                 .map(|(name, why)| (name.into(), why))
+                .chain(too_large)
                 .collect(),
             surfaces,
             timelines: timelines.into_iter().flatten().collect(),
@@ -106,12 +112,40 @@ impl Page {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.expect("the usual signs"));
-        environment.add_template("report.html", TEMPLATE).expect("the template is tested");
-        let template = environment.get_template("report.html").expect("it was added");
-        let page =
-            template.render(context! { page => Serde(self), style => STYLE, script => SCRIPT });
+        for (name, text) in [("report.html", TEMPLATE), ("table.html", TABLE)] {
+            environment.add_template(name, text).expect("the template is tested");
+        }
+        let template = |name| environment.get_template(name).expect("it was added");
+        let table = |table: &Table| {
+            let html = template("table.html").render(context! { table => Serde(table) });
+            html.expect("the template is tested")
+        };
+        let tables: Vec<String> = self.tables.iter().map(table).collect();
+        let pairs = self.compared.iter().flat_map(|compared| &compared.pairs);
+        let compared: Vec<String> = pairs
+            .map(|pair| pair.times.as_ref().map_or(String::new(), |times| table(&times.cases)))
+            .collect();
+        let page = template("report.html").render(
+            context! { page => Serde(self), tables, compared, style => STYLE, script => SCRIPT },
+        );
         page.expect("the template is tested")
     }
+}
+
+/// The figures of a page, and those that it has no room for, with the reason.
+fn figures(pictures: Vec<plots::Picture>) -> (Vec<Figure>, Vec<(String, String)>) {
+    let (mut figures, mut too_large, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for picture in pictures {
+        if bytes + picture.svg.len() > MOST_FIGURE_BYTES {
+            let size = picture.svg.len() as f64 / 1e6;
+            let why = format!("its {size:.1} MB do not fit the page; `kolo plot` draws it");
+            too_large.push((picture.stem, why));
+            continue;
+        }
+        bytes += picture.svg.len();
+        figures.push(Figure::of(picture));
+    }
+    (figures, too_large)
 }
 
 /// The workloads of the runs, and their folders.

@@ -15,10 +15,9 @@ function make(name, properties = {}, ...children) {
 }
 
 /** The value by which a cell is sorted: its first number if its column has numbers, else its text. */
-function value(cell, isText) {
-  const text = cell.textContent.trim();
-  if (isText) return text;
-  const number = parseFloat(text.replace(/^[^\d.+-]+/, ""));
+function value(text, isText) {
+  if (isText) return text.trim();
+  const number = parseFloat(text.trim().replace(/^[^\d.+-]+/, ""));
   return Number.isNaN(number) ? undefined : number;
 }
 
@@ -30,8 +29,25 @@ function compare(a, b, sign) {
   return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
 }
 
+/** The rows of a table: those of the page, and those that it holds as data, which become elements when they are shown. */
+function rowsOf(region, table) {
+  const rows = [...table.tBodies[0].rows].map((element) => ({ element, cells: [...element.cells].map((cell) => cell.textContent) }));
+  const data = region.nextElementSibling;
+  if (!data?.matches("script.rows")) return { rows, isWhole: true };
+  const isText = all("thead th", table).map((header) => header.classList.contains("t"));
+  const cell = (textContent, at) => make("td", { textContent, className: !isText[at] ? "" : textContent.length > 48 ? "t long" : "t" });
+  for (const cells of JSON.parse(data.textContent)) {
+    rows.push({ cells, get element() {
+      const element = make("tr", {}, ...cells.map(cell));
+      Object.defineProperty(this, "element", { value: element });
+      return element;
+    } });
+  }
+  return { rows, isWhole: false };
+}
+
 /** Makes the headers of a table buttons that sort its rows. */
-function sortable(table, changed) {
+function sortable(table, rows, changed) {
   const headers = all("thead th", table);
   headers.forEach((header, at) => {
     const button = make("button", { type: "button" }, ...header.childNodes);
@@ -41,41 +57,48 @@ function sortable(table, changed) {
       headers.forEach((other) => other.removeAttribute("aria-sort"));
       header.setAttribute("aria-sort", isAscending ? "ascending" : "descending");
       const isText = header.classList.contains("t");
-      const body = table.tBodies[0];
-      const keyed = [...body.rows].map((row) => [value(row.cells[at], isText), row]);
-      keyed.sort((a, b) => compare(a[0], b[0], isAscending ? 1 : -1));
-      body.append(...keyed.map(([, row]) => row));
+      const values = new Map(rows.map((row) => [row, value(row.cells[at], isText)]));
+      rows.sort((a, b) => compare(values.get(a), values.get(b), isAscending ? 1 : -1));
       changed();
     });
   });
 }
 
 /** Adds a filter to a table, and shows the first rows only until all are asked for. */
-function filtered(region, table) {
+function filtered(region, table, rows, isWhole) {
   const label = region.getAttribute("aria-label");
   const input = make("input", { type: "search", autocomplete: "off", spellcheck: false });
   const count = make("span", { role: "status" });
   const more = make("button", { type: "button", hidden: true });
+  const rest = isWhole ? undefined : region.nextElementSibling.nextElementSibling;
   region.before(make("div", { className: "tools" }, make("label", {}, `Filter ${label.toLowerCase()}`, input), count, more));
-  const words = new Map([...table.tBodies[0].rows].map((row) => [row, [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase()]));
+  const body = table.tBodies[0];
   let most = MOST_ROWS;
   function show() {
     const wanted = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let found = 0;
-    for (const row of table.tBodies[0].rows) {
-      const matches = wanted.every((word) => words.get(row).includes(word));
-      if (matches) found += 1;
-      row.hidden = !matches || found > most;
+    const matches = (row) => {
+      row.words ??= row.cells.join(" ").toLowerCase();
+      return wanted.every((word) => row.words.includes(word));
+    };
+    const found = rows.filter(matches);
+    const shown = found.slice(0, most);
+    if (isWhole) {
+      // On paper all of them are there.
+      const isShown = new Set(shown);
+      for (const row of rows) row.element.hidden = !isShown.has(row);
+      body.append(...rows.map((row) => row.element));
+    } else {
+      body.replaceChildren(...shown.map((row) => row.element));
+      rest.textContent = `${shown.length} of ${rows.length} rows.`;
     }
-    const shown = Math.min(found, most);
-    count.textContent = wanted.length || shown < found ? `${shown} of ${words.size} rows` : "";
-    more.hidden = shown === found;
-    more.textContent = `Show all ${found} rows`;
+    count.textContent = wanted.length || shown.length < found.length ? `${shown.length} of ${rows.length} rows` : "";
+    more.hidden = shown.length === found.length;
+    more.textContent = `Show all ${found.length} rows`;
   }
   let waiting;
   input.addEventListener("input", () => {
     clearTimeout(waiting);
-    waiting = setTimeout(show, words.size > 1000 ? 150 : 0);
+    waiting = setTimeout(show, rows.length > 1000 ? 150 : 0);
   });
   more.addEventListener("click", () => {
     most = Infinity;
@@ -87,16 +110,25 @@ function filtered(region, table) {
 
 for (const region of all(".sortable")) {
   const table = region.querySelector("table");
-  const changed = region.classList.contains("filtered") ? filtered(region, table) : () => {};
-  sortable(table, changed);
+  const { rows, isWhole } = rowsOf(region, table);
+  const order = () => table.tBodies[0].append(...rows.map((row) => row.element));
+  const changed = region.classList.contains("filtered") ? filtered(region, table, rows, isWhole) : order;
+  sortable(table, rows, changed);
 }
 
 // Settings: what is pointed at or has the focus is read out; arrow keys move within a map.
 for (const maps of all(".maps")) {
   const reading = maps.previousElementSibling;
+  // All about a setting: its time and interval, its threshold and cycle time from the headers, its map, and the rest.
+  const about = (cell) => {
+    const map = cell.closest("table");
+    const [time, interval] = [cell.firstChild.textContent.replace("★", "").trim(), cell.querySelector("small").textContent];
+    const setting = [map.tHead.rows[1].cells[cell.cellIndex], cell.parentNode.cells[0]].map((header) => header.textContent);
+    return `${time} ms${interval ? ` ${interval}` : ", no interval"}; ${setting[0]} MiB, ${setting[1]} ms; ${map.caption.textContent}; ${cell.dataset.words}`;
+  };
   const read = (event) => {
     const cell = event.target.closest(".cell");
-    if (cell) reading.textContent = cell.dataset.words;
+    if (cell) reading.textContent = about(cell);
   };
   for (const cell of all(".cell", maps)) {
     cell.dataset.words = cell.title;
@@ -108,7 +140,7 @@ for (const maps of all(".maps")) {
     if (first) first.tabIndex = 0;
   }
   const best = maps.querySelector(".best");
-  if (best) reading.textContent = best.dataset.words;
+  if (best) reading.textContent = about(best);
   maps.addEventListener("pointerover", read);
   maps.addEventListener("focusin", read);
   maps.addEventListener("keydown", (event) => {

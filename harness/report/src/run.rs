@@ -33,6 +33,8 @@ pub struct Run {
     pub disturbed_rounds: Vec<f64>,
     /// Medians of blocks, if the samples are there.
     pub samples: Option<File>,
+    /// What the system did besides in each block, if the run recorded it.
+    pub conditions: Option<File>,
     /// Files with single steps that figures are drawn from.
     pub steps: Vec<PathBuf>,
     /// Predictions of its cases, which figures show beside what was measured.
@@ -45,6 +47,9 @@ pub struct Run {
 
 /// The folder of predictions in a folder of results.
 pub const PREDICTED: &str = "predicted";
+
+/// The folder of timelines in a folder of results.
+pub const TIMELINES: &str = "timelines";
 
 /// Files with single steps.
 const STEPS: [&str; 2] = ["samples.csv", "ranks.csv"];
@@ -82,6 +87,8 @@ impl Run {
         let text = |name: &str| places.in_folder(name).map(|path| read(&path)).transpose();
         let tuned = text("tune.json")?.unwrap_or_default();
         let samples = places.in_folder("samples.csv").map(|path| File::read(&path)).transpose()?;
+        let conditions =
+            places.in_folder("conditions.csv").map(|path| File::read(&path)).transpose()?;
         let conclusion = places.folder.as_deref().map(Conclusion::read).transpose()?.flatten();
         let is_there = |name: &&str| places.in_folder(name).is_some();
         let expected = ["summary.txt", CONCLUSION, "samples.csv"];
@@ -105,6 +112,7 @@ impl Run {
                 .unwrap_or_default()
                 .disturbed_rounds,
             samples,
+            conditions,
             steps: STEPS.iter().filter_map(|name| places.in_folder(name)).collect(),
             predicted: places
                 .in_folder(PREDICTED)
@@ -184,7 +192,7 @@ impl Places {
     }
 
     fn timelines(&self) -> Vec<PathBuf> {
-        let folder = self.in_folder("timelines");
+        let folder = self.in_folder(TIMELINES);
         let entries = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten();
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let mut paths: Vec<PathBuf> =

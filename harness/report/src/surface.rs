@@ -6,8 +6,11 @@ use crate::run::Run;
 use crate::tables::{Record, short};
 use crate::words::capital;
 
-/// The most maps of a page; the others are in the table of rows.
+/// The most maps of a surface; the others are in the table of rows.
 const MOST_MAPS: usize = 24;
+
+/// The most settings of the maps of a surface, measured or not.
+const MOST_SETTINGS: usize = 5000;
 
 /// Maps of one condition: they share a colour scale and a fastest setting.
 #[derive(Debug, Serialize)]
@@ -47,7 +50,7 @@ pub struct Cell {
     pub time_ms: String,
     /// Its 95 % interval; empty if there is none.
     pub interval_ms: String,
-    /// Everything about it, in a sentence.
+    /// What the map does not say about it, in a sentence.
     pub words: String,
     /// From 0, the fastest of the surface, to 100, the slowest, on a logarithmic scale.
     pub heat: u8,
@@ -198,10 +201,11 @@ fn surface(condition: String, mut points: Vec<Point>) -> Option<Surface> {
             lines: cycles.iter().map(line).collect(),
         }
     };
-    let maps: Vec<Map> = titles.iter().take(MOST_MAPS).map(map).collect();
+    let most = (MOST_SETTINGS / (thresholds.len() * cycles.len())).min(MOST_MAPS);
+    let maps: Vec<Map> = titles.iter().take(most).map(map).collect();
     let settings =
         |map: &Map| map.lines.iter().flat_map(|line| line.cells.iter().flatten()).count();
-    if maps.iter().all(|map| settings(map) < 2) {
+    if most > 0 && maps.iter().all(|map| settings(map) < 2) {
         return None;
     }
     let left_out = titles.len() - maps.len();
@@ -216,12 +220,7 @@ fn interval_ms(ends_us: Option<(f64, f64)>) -> String {
 }
 
 fn words(point: &Point, best: &Point) -> String {
-    let mut parts = vec![match point.ends_us {
-        None => format!("{:.1} ms, no interval", point.time_us / 1e3),
-        Some(_) => format!("{:.1} ms {}", point.time_us / 1e3, interval_ms(point.ends_us)),
-    }];
-    parts.push(format!("{} MiB, {} ms", short(point.threshold), short(point.cycle_ms)));
-    parts.push(point.map.clone());
+    let mut parts = Vec::new();
     let count =
         |column, what| point.record.number(column).map(|count| format!("{} {what}", short(count)));
     parts.extend(count("messages_p50", "messages a step"));

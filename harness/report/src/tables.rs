@@ -29,6 +29,12 @@ pub const FILES: [&str; 8] = [
 const DRAWN: [&str; 5] =
     ["rows.csv", "bandwidth.csv", "published.csv", "validation.csv", "comparison.csv"];
 
+/// A table of more rows has the others as data for the script.
+const MOST_ROWS_AS_TEXT: usize = 200;
+
+/// The most data of the tables of a section in bytes, so that a page stays below 5 MB.
+const MOST_DATA_BYTES: usize = 1_500_000;
+
 /// Columns that no table of rows can do without.
 const NEEDED: [&str; 4] = ["schema", "kind", "case", "status"];
 
@@ -55,8 +61,16 @@ pub struct Table {
     pub caption: String,
     /// From left to right.
     pub columns: Vec<Column>,
-    /// Cells, in the order of the columns; numbers as text.
+    /// Cells, in the order of the columns; numbers as text. Of a large table, the first rows, which the page has as text.
     pub rows: Vec<Vec<String>>,
+    /// Of a large table, the other rows as JSON, which the script shows; else empty.
+    pub data: String,
+    /// The number of rows in the page.
+    pub held: usize,
+    /// The number of rows of the run.
+    pub total: usize,
+    /// The file that has all of them.
+    pub file: String,
     /// What all rows have in common: name and value.
     pub common: Vec<(String, String)>,
 }
@@ -157,6 +171,11 @@ impl<'f> Record<'f> {
         self.file.place(column).and_then(|place| self.fields.get(place)).unwrap_or_default()
     }
 
+    /// The name of its file.
+    pub fn file_name(&self) -> String {
+        self.file.name()
+    }
+
     /// A field that is a finite number.
     pub fn number(&self, column: &str) -> Option<f64> {
         self.text(column).parse().ok().filter(|number: &f64| number.is_finite())
@@ -176,10 +195,17 @@ pub fn of(runs: &[Run]) -> Vec<Table> {
             plain(file, caption)
         }));
     }
-    for (at, table) in tables.iter_mut().enumerate() {
-        table.id = format!("table-{}", at + 1);
-    }
+    split(tables.iter_mut().collect(), "table");
     tables
+}
+
+/// Numbers tables, and makes data of the rows of large ones, of all together not more than a page can hold.
+pub fn split(tables: Vec<&mut Table>, name: &str) {
+    let share = MOST_DATA_BYTES / tables.len().max(1);
+    for (at, table) in tables.into_iter().enumerate() {
+        table.id = format!("{name}-{}", at + 1);
+        table.split(share);
+    }
 }
 
 /// A file as it is, without empty columns.
@@ -192,6 +218,7 @@ fn plain(file: &File, caption: String) -> Table {
     };
     let table = Table {
         caption,
+        file: file.name(),
         columns: file.header.iter().map(column).collect(),
         rows: file.records.iter().map(|row| row.iter().map(tidy).collect()).collect(),
         ..Table::default()
@@ -200,6 +227,29 @@ fn plain(file: &File, caption: String) -> Table {
 }
 
 impl Table {
+    /// Keeps the first rows as text, and makes data of the others, of at most so many bytes.
+    fn split(&mut self, most_bytes: usize) {
+        self.total = self.rows.len();
+        self.held = self.total;
+        if self.total <= MOST_ROWS_AS_TEXT {
+            return;
+        }
+        let others = self.rows.split_off(MOST_ROWS_AS_TEXT);
+        let mut lines: Vec<String> = Vec::new();
+        let mut bytes = 0;
+        for row in &others {
+            // Nothing in a field may end the element that the data are in.
+            let line = serde_json::to_string(row).expect("texts are JSON").replace('<', "\\u003c");
+            bytes += line.len() + 2;
+            if bytes > most_bytes {
+                break;
+            }
+            lines.push(line);
+        }
+        self.held = MOST_ROWS_AS_TEXT + lines.len();
+        self.data = format!("[{}]", lines.join(",\n"));
+    }
+
     /// Without columns that are empty, and with those that say the same in every row said once.
     fn without_repetition(mut self) -> Table {
         let is_alike = |at: usize| self.rows.windows(2).all(|pair| pair[0][at] == pair[1][at]);

@@ -6,7 +6,8 @@ use serde::Serialize;
 use workloads::trace::read::{Span, Trace};
 use workloads::trace::{Category, names};
 
-use crate::run::Run;
+use crate::ReportError;
+use crate::run::{Run, TIMELINES};
 
 /// A step to look at.
 #[derive(Debug, Serialize)]
@@ -79,6 +80,18 @@ pub fn of(run: &Run) -> Result<Timeline, String> {
     let others = run.timelines.len() - 1;
     let none = || format!("{}: no training step in it", path.display());
     Timeline::of(&trace, case, &path, others).ok_or_else(none)
+}
+
+/// The timeline of the fastest case of a folder of results that has one.
+///
+/// # Errors
+/// When the folder has no results, or a file of it cannot be read.
+pub fn fastest_timeline(folder: &Path) -> Result<Option<PathBuf>, ReportError> {
+    // Without timelines nothing needs to be read.
+    if !folder.join(TIMELINES).is_dir() {
+        return Ok(None);
+    }
+    Ok(fastest(&Run::read(folder)?).map(|(_, path)| path))
 }
 
 /// The case with the least median time, of those with timelines, and its file.

@@ -15,6 +15,14 @@ const SMALL_DRIFT: f64 = 0.03;
 /// Of more cases the drift is a median, which takes no pairs.
 const MOST_PAIRED: usize = 1000;
 
+/// Shares of the processors' time that disturb a block: of other programs, and of other machines. A sweep gives them as
+/// reasons from the same shares on.
+const OTHERS_SHARE: f64 = 0.05;
+const STEAL_SHARE: f64 = 0.01;
+
+/// The share of disturbed blocks from which on they are a warning.
+const NOTABLE_SHARE: f64 = 0.05;
+
 /// The most rows of one outcome that are named.
 const NAMED: usize = 3;
 
@@ -48,7 +56,8 @@ pub fn of(run: &Run) -> Vec<String> {
         "Oversubscribed: there are more ranks than cores, so ranks wait for each other's time slices",
     );
     warnings.extend(outcomes(&rows));
-    let read = run.files.iter().chain(&run.samples).filter(|file| file.is_cut);
+    let read =
+        run.files.iter().chain(&run.samples).chain(&run.conditions).filter(|file| file.is_cut);
     warnings.extend(
         read.map(|file| {
             format!("Cut: the last line of {} is incomplete, and left out.", file.name())
@@ -63,6 +72,7 @@ pub fn of(run: &Run) -> Vec<String> {
             run.disturbed_rounds.iter().copied().fold(0.0, f64::max)
         ));
     }
+    warnings.extend(run.conditions.iter().flat_map(disturbed));
     for launch in &run.launches {
         let inventory = launch.inventory.iter().flat_map(|inventory| inventory.warnings());
         warnings.extend(inventory.map(|gpu| format!("Throttled: {gpu}.")));
@@ -88,6 +98,38 @@ pub fn of(run: &Run) -> Vec<String> {
     }
     warnings.dedup();
     warnings
+}
+
+/// Blocks during which the machine was slowed down, or did something else.
+fn disturbed(conditions: &File) -> Vec<String> {
+    let blocks = conditions.len();
+    let values = |column: &str| -> Vec<f64> {
+        conditions.records().filter_map(|block| block.number(column)).collect()
+    };
+    let of_blocks = |count: usize| format!("{count} of {blocks} blocks");
+    let throttled = values("throttled").into_iter().filter(|times| *times > 0.0).count();
+    let throttled = (throttled > 0).then(|| {
+        let those = of_blocks(throttled);
+        format!("Throttled: processors were slowed down because of heat in {those}.")
+    });
+    let share = |column: &str, least: f64, begin: &str, who: &str| {
+        let shares = values(column);
+        let above: Vec<f64> = shares.iter().copied().filter(|share| *share > least).collect();
+        let is_notable =
+            !above.is_empty() && above.len() as f64 >= NOTABLE_SHARE * shares.len() as f64;
+        is_notable.then(|| {
+            format!(
+                "{begin}: {who} had {:.1} % of the processors' time, and more than {:.0} % in {} (at most {:.0} %).",
+                100.0 * shares.iter().sum::<f64>() / shares.len() as f64,
+                100.0 * least,
+                of_blocks(above.len()),
+                100.0 * above.iter().copied().fold(0.0, f64::max),
+            )
+        })
+    };
+    let others = share("others_share", OTHERS_SHARE, "Other programs", "they");
+    let stolen = share("steal_share", STEAL_SHARE, "Shared machine", "other virtual machines");
+    throttled.into_iter().chain(others).chain(stolen).collect()
 }
 
 /// Rows that are not right, by status.

@@ -124,6 +124,7 @@ fn of_kind(runs: &[Run], (kind, caption, sorted_by, without): &Kind) -> Option<T
     records.sort_by(|(_, a), (_, b)| order(a).total_cmp(&order(b)));
     let mut table = Table {
         caption: caption.to_string(),
+        file: records_file(&records),
         rows: vec![Vec::new(); records.len()],
         ..Table::default()
     };
@@ -145,6 +146,14 @@ fn of_kind(runs: &[Run], (kind, caption, sorted_by, without): &Kind) -> Option<T
         }
     }
     Some(table.without_repetition())
+}
+
+/// The names of the files of some records.
+fn records_file(records: &[(String, Record)]) -> String {
+    let mut names: Vec<String> = records.iter().map(|(_, record)| record.file_name()).collect();
+    names.sort();
+    names.dedup();
+    names.join(" and ")
 }
 
 fn text_column(header: &str) -> Column {

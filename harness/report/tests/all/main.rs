@@ -206,6 +206,101 @@ fn failed_cases_forced_checks_and_throttled_gpus_are_warnings() {
 }
 
 #[test]
+fn blocks_in_which_the_machine_was_slower_or_shared_are_warnings() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = copy("quick", &folder.path().join("run"));
+    let of = |shares: [[&str; 3]; 4]| {
+        let line = |(at, [others, steal, throttled]): (usize, &[&str; 3])| {
+            format!("case,{at},1,0.0,1.0,{others},{steal},,{throttled},0,0.0,0")
+        };
+        let header = "case,block,launch,began_s,elapsed_s,others_share,steal_share,frequency_mhz,throttled,\
+                      major_faults,preempted_per_s,numa_misses";
+        let lines: Vec<String> = shares.iter().enumerate().map(line).collect();
+        fs::write(run.join("conditions.csv"), format!("{header}\n{}\n", lines.join("\n"))).unwrap();
+        html(std::slice::from_ref(&run)).replace("&#x27;", "'")
+    };
+    let page =
+        of([["0.0", "0.0", "0"], ["0.3", "0.004", "2"], ["0.06", "0.05", "0"], ["", "", ""]]);
+    for words in [
+        "Throttled: processors were slowed down because of heat in 1 of 4 blocks.",
+        "Other programs: they had 12.0 % of the processors' time, and more than 5 % in 2 of 4 blocks (at most 30 %).",
+        "Shared machine: other virtual machines had 1.8 % of the processors' time, and more than 1 % in 1 of 4 blocks \
+         (at most 5 %).",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    let page = of([["0.04", "0.01", "0"]; 4]);
+    for word in ["Throttled:", "Other programs:", "Shared machine:"] {
+        assert!(!page.contains(word), "{word}");
+    }
+}
+
+/// The same run thrice: the others are compared with the first, each by itself.
+#[test]
+fn of_several_runs_each_is_compared_with_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let second = copy("quick", &folder.path().join("second"));
+    let third = copy("quick", &folder.path().join("third"));
+    let page = html(&[reference("quick"), second.clone(), third.clone()]).replace("&#x2f;", "/");
+    let compared = between(&page, "id=\"compared\"", "</section>");
+    for run in [second, third] {
+        let words = format!("{} against {}: ", run.display(), reference("quick").display());
+        assert!(compared.contains(&words), "{words}\n{compared}");
+        assert!(compared.contains(&format!("<h3>{}</h3>", run.display())));
+    }
+    assert_eq!(compared.matches("48 cases: 0 slower").count(), 2, "{compared}");
+    assert_eq!(compared.matches("second / first").count(), 2);
+    assert!(compared.contains("All runs have the same cases."));
+}
+
+/// 400 rows: 200 are text, and all others are data of which the script makes rows.
+#[test]
+fn of_a_large_table_the_first_rows_are_text_and_the_others_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = copy("quick", &folder.path().join("run"));
+    let text = fs::read_to_string(run.join("rows.csv")).unwrap();
+    let (header, rows) = text.split_once('\n').unwrap();
+    let lines: Vec<Vec<&str>> = rows.lines().map(|line| line.split(',').collect()).collect();
+    let place = |name: &str| header.split(',').position(|column| column == name).unwrap();
+    let many = |count: usize| {
+        // Every line of the sweep at 100 thresholds and as many cycle times as are needed.
+        let row = |at: usize| {
+            let mut row: Vec<String> = lines[at % 8 * 6].iter().map(ToString::to_string).collect();
+            row[place("workload")] = "<resnet>".into();
+            row[place("fusion_threshold_bytes")] = (1_048_576 * (1 + at / 8 % 100)).to_string();
+            row[place("cycle_time_ms")] = format!("{}.5", at / 800);
+            row.join(",")
+        };
+        let rows: Vec<String> = (0..count).map(row).collect();
+        fs::write(run.join("rows.csv"), format!("{header}\n{}\n", rows.join("\n"))).unwrap();
+        html(std::slice::from_ref(&run))
+    };
+    let data = |page: &str| -> Vec<Vec<String>> {
+        let json = between(page, "<script type=\"application/json\" class=\"rows\">", "</script>");
+        assert!(!json.contains('<'), "{json}");
+        serde_json::from_str(json).unwrap()
+    };
+    let page = many(400);
+    let table = between(&page, "id=\"table-1\"", "</table>");
+    assert_eq!(table.matches("<tr>").count(), 1 + 200);
+    assert_eq!(data(&page).len(), 200);
+    assert_eq!(
+        data(&page)[0].len(),
+        table.split("</thead>").next().unwrap().matches("<th ").count()
+    );
+    assert!(page.contains("<small>400 rows</small>"));
+    assert!(page.contains("The first 200 of 400 rows; all are in rows.csv."));
+    assert!(!page.contains("The page has the first"));
+    // A page stays small; what is not in it is told.
+    let page = many(20_000);
+    assert!(page.len() < 5_000_000, "{}", page.len());
+    let held = 200 + data(&page).len();
+    assert!((5_000..20_000).contains(&held), "{held}");
+    let words = format!("The page has the first {held} of 20000 rows; the others are in rows.csv.");
+    assert!(page.contains(&words), "{words}");
+}
+
+#[test]
 fn a_last_line_that_a_kill_has_cut_is_left_out_and_told() {
     let folder = tempfile::tempdir().unwrap();
     let run = copy("quick", &folder.path().join("run"));

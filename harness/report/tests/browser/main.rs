@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use chromium::Chromium;
 use report::Report;
+use results::conclusion::Conclusion;
 use serde_json::{Value, json};
 
 /// Folders of reference runs, one of each kind.
@@ -31,6 +32,36 @@ const WIDTHS: [u32; 2] = [400, 1280];
 
 fn reference(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference").join(name)
+}
+
+/// What the quick sweep's verdict says of its fastest step.
+struct Fastest {
+    time_ms: String,
+    interval_ms: String,
+    control_plane: String,
+    algorithm: String,
+    setting: String,
+}
+
+impl Fastest {
+    /// Of a verdict such as `a step takes 54.7 ms [53.9, 56.4] with coordinator, hierarchical, 4 MiB and 1 ms`.
+    fn of_quick() -> Fastest {
+        let verdict = Conclusion::read(&reference("quick")).unwrap().unwrap().verdicts.remove(0);
+        let (_, said) = verdict.split_once("a step takes ").unwrap();
+        let (time, rest) = said.split_once(" ms [").unwrap();
+        let (interval, rest) = rest.split_once("] with ").unwrap();
+        let (setting, _) = rest.split_once(". ").unwrap();
+        let [plane, algorithm, setting] = setting.splitn(3, ", ").collect::<Vec<_>>()[..] else {
+            panic!("{verdict}")
+        };
+        Fastest {
+            time_ms: time.into(),
+            interval_ms: format!("[{interval}]"),
+            control_plane: plane.into(),
+            algorithm: algorithm.into(),
+            setting: setting.replace(" and ", ", "),
+        }
+    }
 }
 
 /// Writes the report of some folders, and opens it.
@@ -190,21 +221,29 @@ fn settings_are_read_out_and_figures_are_enlarged_by_keyboard() {
     browser.show(WIDTHS[1], "light");
     open(&mut browser, &[reference("quick")], folder.path());
     let reading = "document.querySelector('#surface .reading').textContent";
+    let fastest = Fastest::of_quick();
+    let map = format!("{}, {}", fastest.algorithm, fastest.control_plane);
     let first = browser.value(reading);
-    assert!(
-        first
-            .as_str()
-            .unwrap()
-            .starts_with("38.2 ms [35.5, 40.8]; 4 MiB, 1 ms; hierarchical, coordinator"),
-        "{first}"
-    );
+    let words =
+        format!("{} ms {}; {}; {map}", fastest.time_ms, fastest.interval_ms, fastest.setting);
+    assert!(first.as_str().unwrap().starts_with(&words), "{first}");
+    // Every map has thresholds of 4, 64 and 128 MiB from left to right, and cycles of 1 and 5 ms from top to bottom.
+    let (threshold, cycle) = fastest.setting.split_once(" MiB, ").unwrap();
     browser.value("document.querySelector('.map .best').focus()");
-    browser.press("ArrowDown");
-    let below = browser.value(reading);
-    assert!(below.as_str().unwrap().contains("4 MiB, 5 ms; hierarchical, coordinator"), "{below}");
-    browser.press("ArrowRight");
-    let right = browser.value(reading);
-    assert!(right.as_str().unwrap().contains("64 MiB, 5 ms; hierarchical, coordinator"), "{right}");
+    let (key, cycle) = if cycle == "1 ms" { ("ArrowDown", "5 ms") } else { ("ArrowUp", "1 ms") };
+    browser.press(key);
+    let beside = browser.value(reading);
+    let words = format!("; {threshold} MiB, {cycle}; {map};");
+    assert!(beside.as_str().unwrap().contains(&words), "{beside}");
+    let (key, threshold) = match threshold {
+        "4" => ("ArrowRight", "64"),
+        "64" => ("ArrowRight", "128"),
+        _ => ("ArrowLeft", "64"),
+    };
+    browser.press(key);
+    let beside = browser.value(reading);
+    let words = format!("; {threshold} MiB, {cycle}; {map};");
+    assert!(beside.as_str().unwrap().contains(&words), "{beside}");
     browser.value("document.querySelector('.card button').focus()");
     browser.press("Enter");
     let large =
@@ -252,7 +291,8 @@ fn the_page_is_complete_without_its_script() {
     keep("quick", "-without-script.png", || browser.picture());
     let text = browser.value("document.body.innerText");
     let text = text.as_str().unwrap();
-    for words in ["38.2", "[35.5, 40.8]", "Settings", "Oversubscribed", "git checkout"] {
+    let Fastest { time_ms, interval_ms, .. } = Fastest::of_quick();
+    for words in [&*time_ms, &interval_ms, "Settings", "Oversubscribed", "git checkout"] {
         assert!(text.contains(words), "{words}");
     }
     assert_eq!(browser.value("document.querySelectorAll('#table-1 tbody tr').length"), json!(48));
