@@ -1,25 +1,40 @@
 //! Compares runs of the same cases: each with the first.
 //!
-//! A case's times of both runs are its medians by block. Their ratio has a 95 % interval by the rank-sum test on
-//! logarithms, which holds where blocks are independent; rows without samples are compared by the intervals of their
-//! medians, which is wider. Neither interval knows how the machine changed from one run to the other.
+//! A case's times of both runs are its medians by block. Runs that took turns are compared round by round, by the
+//! signed-rank test on the logarithms of ratios. Others are compared by the rank-sum test on logarithms of times, which
+//! holds where blocks are independent; where both have three launches or more, the medians of launches stand for their
+//! blocks. Rows without samples are compared by the intervals of their medians, which is wider. How the machine changed
+//! from one run to the other no interval knows; where both repeated a base case, intervals are wider by the drift within
+//! the runs.
+//!
+//! Each interval holds with 95 %. Verdicts hold together with 95 %, those of all cases and of all runs.
 
+mod differences;
+mod drift;
+mod evidence;
+mod needed;
 mod read;
 mod repeated;
 mod several;
 mod text;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::rank_tests::{Estimate, rank_sum, signed_rank};
-use crate::statistics::{Summary, median};
+use crate::rank_tests::{Estimate, Laws, rank_sum};
+use crate::statistics::median;
+use drift::Drift;
+use evidence::{Evidence, Question, answer};
+use needed::Tables;
 
+pub use needed::Needed;
 pub use read::{ReadError, Run};
 pub use repeated::Repeated;
 pub use several::Comparisons;
+pub use work::Work;
 
 /// The times of one case in one run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,8 +43,44 @@ pub struct Times {
     pub median_us: f64,
     /// Its interval.
     pub interval_us: Option<(f64, f64)>,
-    /// The median of each block; empty without samples.
-    pub blocks_us: Vec<f64>,
+    /// Degrees of freedom of the interval; none if they are many.
+    pub freedom: Option<f64>,
+    /// Its blocks, ascending; empty without samples.
+    pub blocks: Vec<Block>,
+    /// What was done.
+    pub work: Work,
+}
+
+/// The time of one block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Block {
+    /// Its number: a round has a block of every case.
+    pub block: usize,
+    /// The run of the program that measured it, from 1.
+    pub launch: usize,
+    /// The median of its samples, in microseconds.
+    pub time_us: f64,
+}
+
+impl Times {
+    /// Of one launch whose blocks took so long, in microseconds.
+    pub fn of_values(times_us: &[f64]) -> Times {
+        let block = |(block, &time_us): (usize, &f64)| Block { block, launch: 1, time_us };
+        Times {
+            median_us: median(times_us.to_vec()).unwrap_or_default(),
+            blocks: times_us.iter().enumerate().map(block).collect(),
+            ..Times::default()
+        }
+    }
+
+    /// The median of the blocks of each launch, in microseconds.
+    fn of_launches(&self) -> Vec<f64> {
+        let mut launches: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for block in &self.blocks {
+            launches.entry(block.launch).or_default().push(block.time_us);
+        }
+        launches.into_values().filter_map(median).collect()
+    }
 }
 
 /// What a comparison says.
@@ -58,7 +109,7 @@ impl Verdict {
     }
 }
 
-/// Time of the second run over that of the first, with its 95 % interval.
+/// Time of the second run over that of the first, with an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Ratio {
@@ -99,8 +150,25 @@ pub struct Compared {
     pub first_us: f64,
     /// Median in the second.
     pub second_us: f64,
+    /// By how much longer the second takes, as a share of the time of all cases in the first run.
+    pub weight: f64,
     /// The second over the first; none if there are too few blocks for an interval.
     pub ratio: Option<Ratio>,
+    /// The same with the interval that the verdict rests on: such intervals hold together with 95 %. None if there are too few
+    /// blocks for it.
+    pub joint: Option<Ratio>,
+    /// What it says.
+    pub verdict: Verdict,
+}
+
+/// All cases together.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Overall {
+    /// The middle of their ratios.
+    #[serde(flatten)]
+    pub ratio: Ratio,
+    /// See [`Compared::joint`].
+    pub joint: Option<Ratio>,
     /// What it says.
     pub verdict: Verdict,
 }
@@ -128,18 +196,20 @@ pub struct Comparison {
     pub interleaved: bool,
     /// What may be the reason.
     pub differences: Vec<Difference>,
-    /// Cases in both, those that differ most first.
+    /// Cases in both: those that are slower or faster first, then by the size of their weight.
     pub cases: Vec<Compared>,
     /// Over all cases: the middle of their ratios; none for fewer than six.
-    pub overall: Option<Ratio>,
+    pub overall: Option<Overall>,
+    /// How the machine drifted within the runs, as a share of the time; none without a base case that was repeated in both, or if
+    /// they took turns. Intervals are wider by it.
+    pub drift: Option<f64>,
+    /// What the blocks tell, and how many would tell the threshold; none without blocks.
+    pub needed: Option<Needed>,
     /// Cases in the first run only.
     pub only_first: Vec<String>,
     /// Cases in the second run only.
     pub only_second: Vec<String>,
 }
-
-/// Of more cases, all together are not compared pair by pair.
-const MOST_PAIRED: usize = 1000;
 
 /// Runs that cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -149,6 +219,34 @@ pub enum CompareError {
         "the runs are of different workloads: {first} and {second}; compare runs of one workload"
     )]
     Workloads {
+        /// The first run's.
+        first: String,
+        /// The second's.
+        second: String,
+    },
+    /// They trained models of the same name with other gradients.
+    #[error(
+        "the runs are of different workloads: the gradients of {workload} differ, their digest is {first} in the first run and \
+         {second} in the second; compare runs of one workload"
+    )]
+    Gradients {
+        /// The model.
+        workload: String,
+        /// The first run's digest.
+        first: String,
+        /// The second's.
+        second: String,
+    },
+    /// A case of the same name did other work.
+    #[error(
+        "the runs are of different workloads: in {case}, {what} is {first} in the first run and {second} in the second; \
+         compare runs of one workload"
+    )]
+    Work {
+        /// The case.
+        case: String,
+        /// The column of the rows.
+        what: &'static str,
         /// The first run's.
         first: String,
         /// The second's.
@@ -169,70 +267,123 @@ pub enum CompareError {
 /// # Errors
 /// When they have different workloads, or no case in common.
 pub fn compare(first: &Run, second: &Run, threshold: f64) -> Result<Comparison, CompareError> {
-    let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
-    if first.workloads.is_disjoint(&second.workloads) {
-        let (first, second) = (list(&first.workloads), list(&second.workloads));
-        return Err(CompareError::Workloads { first, second });
-    }
-    let (a, b) = (&first.cases, &second.cases);
-    let only = |a: &BTreeMap<String, Times>, b: &BTreeMap<String, Times>| -> Vec<String> {
-        a.keys().filter(|case| !b.contains_key(*case)).cloned().collect()
-    };
-    let both = a.iter().filter_map(|(case, times)| Some((case, times, b.get(case)?)));
-    let mut cases: Vec<Compared> = both.map(|both| one(both, threshold)).collect();
-    if cases.is_empty() {
-        let any = |run: &Run| run.cases.keys().next().cloned().unwrap_or("none".into());
-        return Err(CompareError::NothingInCommon { first: any(first), second: any(second) });
-    }
-    let logarithms: Vec<f64> =
-        cases.iter().map(|case| (case.second_us / case.first_us).ln()).collect();
-    let away = |case: &Compared| (case.second_us / case.first_us).ln().abs();
-    cases.sort_by(|a, b| a.verdict.cmp(&b.verdict).then(away(b).total_cmp(&away(a))));
-    let overall = middle(&logarithms).map(Ratio::of_logarithms);
-    Ok(Comparison {
-        second: second.path.display().to_string(),
-        threshold,
-        verdict: conclude(&cases, overall.map(|ratio| ratio.verdict(threshold))),
-        interleaved: first.took_turns_with(second),
-        differences: first.differences(second),
-        cases,
-        overall,
-        only_first: only(a, b),
-        only_second: only(b, a),
-    })
+    let mut all = compare_all(first, &[second], threshold, &mut Tables::default())?;
+    Ok(all.remove(0))
 }
 
-/// The middle of logarithms of ratios. Of very many the median, which takes no pairs.
-fn middle(logarithms: &[f64]) -> Option<Estimate> {
-    if logarithms.len() <= MOST_PAIRED {
-        return signed_rank(logarithms);
+/// Compares runs with the first; all verdicts hold together.
+fn compare_all(
+    first: &Run,
+    others: &[&Run],
+    threshold: f64,
+    tables: &mut Tables,
+) -> Result<Vec<Comparison>, CompareError> {
+    let pairs = others.iter().map(|second| Pair::of(first, second, &mut tables.laws));
+    let mut pairs: Vec<Pair> = pairs.collect::<Result<_, _>>()?;
+    let (mut cases, mut together) = (Vec::new(), Vec::new());
+    for pair in &mut pairs {
+        cases.extend(pair.cases.iter_mut().filter_map(|case| case.question.as_mut()));
+        together.extend(pair.together.as_mut());
     }
-    let all = Summary::of(logarithms)?;
-    all.p50_interval.map(|(low, high)| Estimate { value: all.p50, low, high })
+    let error = answer(cases, together, threshold);
+    Ok(pairs.into_iter().map(|pair| pair.compared(error, threshold, tables)).collect())
 }
 
-fn one((case, first, second): (&String, &Times, &Times), threshold: f64) -> Compared {
-    let ratio = ratio(first, second);
-    Compared {
-        case: case.clone(),
-        first_us: first.median_us,
-        second_us: second.median_us,
-        ratio,
-        verdict: ratio.map_or(Verdict::Unknown, |ratio| ratio.verdict(threshold)),
+/// Two runs whose questions are to be answered.
+struct Pair<'r> {
+    first: &'r Run,
+    second: &'r Run,
+    took_turns: bool,
+    drift: Option<Drift>,
+    cases: Vec<Case<'r>>,
+    together: Option<Question>,
+}
+
+/// A case of two runs.
+struct Case<'r> {
+    name: &'r String,
+    first: &'r Times,
+    second: &'r Times,
+    /// None if nothing is known of its noise.
+    question: Option<Question>,
+}
+
+impl<'r> Pair<'r> {
+    fn of(first: &'r Run, second: &'r Run, laws: &mut Laws) -> Result<Pair<'r>, CompareError> {
+        let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+        if first.workloads.is_disjoint(&second.workloads) {
+            let (first, second) = (list(&first.workloads), list(&second.workloads));
+            return Err(CompareError::Workloads { first, second });
+        }
+        work::check(first, second)?;
+        let took_turns = first.took_turns_with(second);
+        let drift = if took_turns { None } else { Drift::of(first, second) };
+        let both = first.cases.iter().filter_map(|(name, own)| {
+            let other = second.cases.get(name)?;
+            let evidence = Evidence::of_case(own, other, took_turns, laws);
+            let question = evidence.map(|evidence| Question::new(evidence, drift));
+            Some(Case { name, first: own, second: other, question })
+        });
+        let cases: Vec<Case> = both.collect();
+        if cases.is_empty() {
+            let any = |run: &Run| run.cases.keys().next().cloned().unwrap_or("none".into());
+            return Err(CompareError::NothingInCommon { first: any(first), second: any(second) });
+        }
+        let logarithms =
+            cases.iter().map(|case| (case.second.median_us / case.first.median_us).ln());
+        let together = Evidence::of_all(logarithms.collect(), laws);
+        let together = together.map(|evidence| Question::new(evidence, drift));
+        Ok(Pair { first, second, took_turns, drift, cases, together })
+    }
+
+    fn compared(self, error: f64, threshold: f64, tables: &mut Tables) -> Comparison {
+        let Pair { first, second, took_turns, drift, cases, together } = self;
+        let times: Vec<(&Times, &Times)> =
+            cases.iter().map(|case| (case.first, case.second)).collect();
+        let needed = Needed::of(&times, took_turns, error, threshold, tables);
+        let all_us: f64 = cases.iter().map(|case| case.first.median_us).sum();
+        let mut cases: Vec<Compared> =
+            cases.into_iter().map(|case| case.compared(all_us)).collect();
+        let is_told = |case: &Compared| matches!(case.verdict, Verdict::Slower | Verdict::Faster);
+        cases.sort_by(|a, b| {
+            is_told(b).cmp(&is_told(a)).then(b.weight.abs().total_cmp(&a.weight.abs()))
+        });
+        let overall = together.and_then(|together| {
+            let Question { joint, verdict, .. } = together;
+            Some(Overall { ratio: together.alone()?, joint, verdict })
+        });
+        let only = |a: &Run, b: &Run| -> Vec<String> {
+            a.cases.keys().filter(|case| !b.cases.contains_key(*case)).cloned().collect()
+        };
+        Comparison {
+            second: second.path.display().to_string(),
+            threshold,
+            verdict: conclude(&cases, overall.as_ref().map(|overall| overall.verdict)),
+            interleaved: took_turns,
+            differences: first.differences(second),
+            cases,
+            overall,
+            drift: drift.map(|drift| drift.deviation),
+            needed,
+            only_first: only(first, second),
+            only_second: only(second, first),
+        }
     }
 }
 
-fn ratio(first: &Times, second: &Times) -> Option<Ratio> {
-    if !first.blocks_us.is_empty() && !second.blocks_us.is_empty() {
-        return Ratio::of(&second.blocks_us, &first.blocks_us);
+impl Case<'_> {
+    fn compared(self, all_us: f64) -> Compared {
+        let Case { name, first, second, question } = self;
+        Compared {
+            case: name.clone(),
+            first_us: first.median_us,
+            second_us: second.median_us,
+            weight: (second.median_us - first.median_us) / all_us,
+            ratio: question.as_ref().and_then(Question::alone),
+            joint: question.as_ref().and_then(|question| question.joint),
+            verdict: question.map_or(Verdict::Unknown, |question| question.verdict),
+        }
     }
-    let ((first_low, first_high), (second_low, second_high)) =
-        first.interval_us.zip(second.interval_us)?;
-    Some(Ratio {
-        ratio: second.median_us / first.median_us,
-        low: second_low / first_high,
-        high: second_high / first_low,
-    })
 }
 
 /// What is said of both runs, see [`Comparison::verdict`]; `together` is of all cases.
@@ -244,13 +395,6 @@ fn conclude(cases: &[Compared], together: Option<Verdict>) -> Verdict {
         None if any(Verdict::Unknown) => Verdict::Unknown,
         None if any(Verdict::Faster) => Verdict::Faster,
         None => Verdict::Same,
-    }
-}
-
-impl Times {
-    /// From samples by block.
-    pub fn of_blocks(blocks: &BTreeMap<usize, Vec<f64>>) -> Vec<f64> {
-        blocks.values().filter_map(|samples| median(samples.clone())).collect()
     }
 }
 

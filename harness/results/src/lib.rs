@@ -24,3 +24,4 @@ pub mod statistics;
 pub mod toml_file;
 pub mod units;
 pub mod usage;
+pub mod whole_lines;

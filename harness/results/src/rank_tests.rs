@@ -2,7 +2,12 @@
 //!
 //! After M. Hollander and D. A. Wolfe, "Nonparametric Statistical Methods", sections 3.2, 3.3, 4.2 and 4.3.
 
-use crate::statistics::{CONFIDENCE, median};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use statrs::distribution::{ContinuousCDF, Normal};
+
+use crate::statistics::CONFIDENCE;
 
 /// Larger samples use the normal distribution of the test's statistic.
 const EXACT: usize = 60;
@@ -20,57 +25,145 @@ pub struct Estimate {
 
 /// The middle of values that are symmetric around it, by the signed-rank test; none for fewer than six.
 pub fn signed_rank(values: &[f64]) -> Option<Estimate> {
-    let of = |(at, one): (usize, &f64)| -> Vec<f64> {
-        values[at..].iter().map(|other| (one + other) / 2.0).collect()
-    };
-    let means: Vec<f64> = values.iter().enumerate().flat_map(of).collect();
-    let count = values.len() as f64;
-    let unlikely = if values.len() <= EXACT {
-        unlikely(&signed_rank_chances(values.len()))
-    } else {
-        let variance = count * (count + 1.0) * (2.0 * count + 1.0) / 24.0;
-        nearly(count * (count + 1.0) / 4.0, variance)
-    };
-    estimate(means, unlikely)
+    Laws::default().signed_rank(values).at(1.0 - CONFIDENCE)
 }
 
 /// How much larger the values of one sample are than those of another, by the rank-sum test; none if both are so small
 /// that no outcome is unlikely enough: 3 and 4 values are too few, 4 and 4 are not.
 pub fn rank_sum(values: &[f64], others: &[f64]) -> Option<Estimate> {
-    let differences = values.iter().flat_map(|one| others.iter().map(move |other| one - other));
-    let (count, other_count) = (values.len(), others.len());
-    let unlikely = if count.max(other_count) <= EXACT {
-        unlikely(&rank_sum_chances(count, other_count))
-    } else {
-        let pairs = (count * other_count) as f64;
-        nearly(pairs / 2.0, pairs * (count + other_count + 1) as f64 / 12.0)
-    };
-    estimate(differences.collect(), unlikely)
+    Laws::default().rank_sum(values, others).at(1.0 - CONFIDENCE)
 }
 
-/// From candidates for the estimate, and the number of unlikely values of the test's statistic at either end.
-fn estimate(mut candidates: Vec<f64>, unlikely: usize) -> Option<Estimate> {
-    let outside = unlikely.checked_sub(1)?;
-    candidates.sort_by(f64::total_cmp);
-    let (low, high) = (*candidates.get(outside)?, candidates[candidates.len() - 1 - outside]);
-    Some(Estimate { value: median(candidates)?, low, high })
+/// The distributions of the tests' statistics, by sample sizes. Tests of many samples of the same size share one.
+#[derive(Clone, Debug, Default)]
+pub struct Laws {
+    signed: BTreeMap<usize, Rc<Law>>,
+    sums: BTreeMap<(usize, usize), Rc<Law>>,
 }
 
-/// How many values of the statistic, from the least on, are together no more likely than half of what the confidence
-/// leaves.
-fn unlikely(chances: &[f64]) -> usize {
-    let below = chances.iter().scan(0.0, |all, chance| {
-        *all += chance;
-        Some(*all)
-    });
-    below.take_while(|&all| all <= (1.0 - CONFIDENCE) / 2.0).count()
+/// An estimate whose interval is known for every probability of error.
+#[derive(Clone, Debug)]
+pub struct Ranked {
+    /// Candidates for the estimate, ascending.
+    candidates: Vec<f64>,
+    law: Rc<Law>,
 }
 
-/// The same by the normal distribution, for large samples.
-fn nearly(mean: f64, variance: f64) -> usize {
-    // Half of what the confidence leaves is below, and the statistic is a whole number.
-    const DEVIATIONS: f64 = 1.959_964;
-    (mean - DEVIATIONS * variance.sqrt() + 0.5).floor().max(0.0) as usize
+/// The distribution of a test's statistic.
+#[derive(Clone, Debug)]
+enum Law {
+    /// The probability of each value or a smaller one.
+    Exact(Vec<f64>),
+    /// Nearly normal, for large samples.
+    Normal { mean: f64, variance: f64 },
+}
+
+impl Laws {
+    /// See [`signed_rank`].
+    pub fn signed_rank(&mut self, values: &[f64]) -> Ranked {
+        let of = |(at, one): (usize, &f64)| -> Vec<f64> {
+            values[at..].iter().map(|other| (one + other) / 2.0).collect()
+        };
+        let means: Vec<f64> = values.iter().enumerate().flat_map(of).collect();
+        Ranked::of(means, self.of_signed_ranks(values.len()))
+    }
+
+    /// See [`rank_sum`].
+    pub fn rank_sum(&mut self, values: &[f64], others: &[f64]) -> Ranked {
+        let differences = values.iter().flat_map(|one| others.iter().map(move |other| one - other));
+        Ranked::of(differences.collect(), self.of_rank_sums(values.len(), others.len()))
+    }
+
+    /// How many of the candidates of so many pairs lie outside of the interval, at either end; none if all of them do.
+    pub fn outside_of_pairs(&mut self, count: usize, error: f64) -> Option<usize> {
+        self.of_signed_ranks(count).outside(error)
+    }
+
+    /// As [`Laws::outside_of_pairs`], for two samples of these sizes.
+    pub fn outside_of_samples(&mut self, counts: (usize, usize), error: f64) -> Option<usize> {
+        self.of_rank_sums(counts.0, counts.1).outside(error)
+    }
+
+    fn of_signed_ranks(&mut self, count: usize) -> Rc<Law> {
+        let law = self.signed.entry(count).or_insert_with(|| {
+            Rc::new(if count <= EXACT {
+                Law::exact(signed_rank_chances(count))
+            } else {
+                let count = count as f64;
+                let variance = count * (count + 1.0) * (2.0 * count + 1.0) / 24.0;
+                Law::Normal { mean: count * (count + 1.0) / 4.0, variance }
+            })
+        });
+        law.clone()
+    }
+
+    fn of_rank_sums(&mut self, count: usize, others: usize) -> Rc<Law> {
+        let law = self.sums.entry((count, others)).or_insert_with(|| {
+            Rc::new(if count.max(others) <= EXACT {
+                Law::exact(rank_sum_chances(count, others))
+            } else {
+                let pairs = (count * others) as f64;
+                Law::Normal {
+                    mean: pairs / 2.0,
+                    variance: pairs * (count + others + 1) as f64 / 12.0,
+                }
+            })
+        });
+        law.clone()
+    }
+}
+
+impl Ranked {
+    fn of(mut candidates: Vec<f64>, law: Rc<Law>) -> Ranked {
+        candidates.sort_unstable_by(f64::total_cmp);
+        Ranked { candidates, law }
+    }
+
+    /// Hodges and Lehmann's estimate; none without values.
+    pub fn value(&self) -> Option<f64> {
+        let count = self.candidates.len();
+        let (low, high) =
+            (*self.candidates.get(count.checked_sub(1)? / 2)?, self.candidates[count / 2]);
+        Some((low + high) / 2.0)
+    }
+
+    /// The estimate with an interval that misses with at most this probability, half of it at either end; none if no
+    /// outcome is that unlikely.
+    pub fn at(&self, error: f64) -> Option<Estimate> {
+        let outside = self.law.outside(error)?;
+        let (low, high) =
+            (*self.candidates.get(outside)?, self.candidates[self.candidates.len() - 1 - outside]);
+        Some(Estimate { value: self.value()?, low, high })
+    }
+}
+
+impl Law {
+    fn exact(chances: Vec<f64>) -> Law {
+        let below = chances.iter().scan(0.0, |all, chance| {
+            *all += chance;
+            Some(*all)
+        });
+        Law::Exact(below.collect())
+    }
+
+    /// How many candidates for the estimate lie outside of the interval, at either end.
+    fn outside(&self, error: f64) -> Option<usize> {
+        self.unlikely(error).checked_sub(1)
+    }
+
+    /// How many values of the statistic, from the least on, are together no more likely than half of the error.
+    fn unlikely(&self, error: f64) -> usize {
+        match self {
+            Law::Exact(below) => below.partition_point(|&all| all <= error / 2.0),
+            Law::Normal { mean, variance } => nearly(*mean, *variance, error),
+        }
+    }
+}
+
+/// [`Law::unlikely`] by the normal distribution. The statistic is a whole number.
+fn nearly(mean: f64, variance: f64, error: f64) -> usize {
+    let deviations = Normal::standard().inverse_cdf(1.0 - error / 2.0);
+    (mean - deviations * variance.sqrt() + 0.5).floor().max(0.0) as usize
 }
 
 /// The chance of each sum of positive ranks: each rank belongs to it or not.
@@ -88,29 +181,31 @@ fn signed_rank_chances(count: usize) -> Vec<f64> {
 
 /// The chance of each number of pairs in which the second value is larger, for samples of these sizes.
 fn rank_sum_chances(count: usize, others: usize) -> Vec<f64> {
-    // By the number of values of the first sample so far, for a growing second one: the largest of all is in the first
-    // sample, or in the second, where it is larger than all of the first.
-    let most = count * others + 1;
-    let mut rows = vec![vec![0.0; most]; count + 1];
-    rows.iter_mut().for_each(|row| row[0] = 1.0);
-    for other in 1..=others {
-        let mut next = vec![vec![0.0; most]; count + 1];
-        next[0][0] = 1.0;
-        for one in 1..=count {
-            let in_first = one as f64 / (one + other) as f64;
-            for pairs in 0..most {
-                let with_second = if pairs >= one { rows[one][pairs - one] } else { 0.0 };
-                next[one][pairs] = in_first * next[one - 1][pairs] + (1.0 - in_first) * with_second;
-            }
+    // In how many orders: the coefficients of the Gaussian binomial, which a longer first sample multiplies by
+    // (1 - q^(others + length)) / (1 - q^length).
+    let mut orders = vec![0.0; count * others + 1];
+    orders[0] = 1.0;
+    for length in 1..=count {
+        for pairs in (others + length..orders.len()).rev() {
+            orders[pairs] -= orders[pairs - others - length];
         }
-        rows = next;
+        for pairs in length..orders.len() {
+            orders[pairs] += orders[pairs - length];
+        }
     }
-    rows.swap_remove(count)
+    let all: f64 = orders.iter().sum();
+    orders.iter_mut().for_each(|orders| *orders /= all);
+    orders
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// With 95 %.
+    fn unlikely(chances: &[f64]) -> usize {
+        Law::exact(chances.to_vec()).unlikely(1.0 - CONFIDENCE)
+    }
 
     #[test]
     fn signed_ranks_are_those_of_tables() {
@@ -128,13 +223,34 @@ mod tests {
         let count = EXACT as f64;
         let exact = unlikely(&signed_rank_chances(EXACT));
         let variance = count * (count + 1.0) * (2.0 * count + 1.0) / 24.0;
-        assert!(nearly(count * (count + 1.0) / 4.0, variance).abs_diff(exact) <= 2, "{exact}");
+        let near = nearly(count * (count + 1.0) / 4.0, variance, 0.05);
+        assert!(near.abs_diff(exact) <= 2, "{exact}");
         let exact = unlikely(&rank_sum_chances(EXACT, EXACT));
         let variance = count * count * (2.0 * count + 1.0) / 12.0;
-        assert!(nearly(count * count / 2.0, variance).abs_diff(exact) <= 2, "{exact}");
+        assert!(nearly(count * count / 2.0, variance, 0.05).abs_diff(exact) <= 2, "{exact}");
         let many: Vec<f64> = (0..500).map(f64::from).collect();
         let Estimate { value, low, high } = signed_rank(&many).unwrap();
         assert!(low < value && value < high && (value - 249.5).abs() < 1.0, "{low} {value} {high}");
+    }
+
+    #[test]
+    fn a_smaller_error_needs_more_values_and_widens_the_interval() {
+        let mut laws = Laws::default();
+        let values: Vec<f64> = (1..=10).map(f64::from).collect();
+        let ten = laws.signed_rank(&values);
+        // All signs alike: 2 of 1024 outcomes.
+        assert_eq!(ten.at(2.0 / 1024.0).map(|it| (it.low, it.high)), Some((1.0, 10.0)));
+        assert_eq!(ten.at(1.9 / 1024.0), None);
+        assert_eq!(ten.value(), Some(5.5));
+        let wide = ten.at(0.01).unwrap();
+        let narrow = ten.at(0.05).unwrap();
+        assert!(wide.low < narrow.low && narrow.high < wide.high, "{wide:?} {narrow:?}");
+        assert_eq!(
+            (laws.outside_of_pairs(6, 0.05), laws.outside_of_pairs(5, 0.05)),
+            (Some(0), None)
+        );
+        assert_eq!(laws.outside_of_samples((4, 4), 0.05), Some(0));
+        assert_eq!(laws.signed_rank(&[]).value(), None);
     }
 
     #[test]

@@ -140,7 +140,12 @@ fn interval(sorted: &[f64], q: f64) -> Option<(f64, f64)> {
 /// Ranks (l, u), from 1, such that P(X_(l) <= quantile <= X_(u)) >= 95 %: each tail at most 2.5 %.
 /// `None` if the sample is too small for either.
 pub fn interval_ranks(n: usize, q: f64) -> Option<(usize, usize)> {
-    let tail = (1.0 - CONFIDENCE) / 2.0;
+    interval_ranks_at(n, q, 1.0 - CONFIDENCE)
+}
+
+/// As [`interval_ranks`], where both tails together have at most this probability.
+pub fn interval_ranks_at(n: usize, q: f64, error: f64) -> Option<(usize, usize)> {
+    let tail = error / 2.0;
     let below = Binomial::new(q, n as u64).ok()?;
     let cdf = |k: usize| below.cdf(k as u64);
     // l = the largest with P(fewer than l below) <= tail.
@@ -189,6 +194,14 @@ mod tests {
         ] {
             assert_eq!(interval_ranks(n, 0.5), expected, "n = {n}");
         }
+    }
+
+    #[test]
+    fn a_smaller_error_takes_ranks_further_out() {
+        // 2 x 11 of 1024 outcomes have at most one below, 2 of 1024 none.
+        assert_eq!(interval_ranks_at(10, 0.5, 22.0 / 1024.0), Some((2, 9)));
+        assert_eq!(interval_ranks_at(10, 0.5, 21.0 / 1024.0), Some((1, 10)));
+        assert_eq!(interval_ranks_at(10, 0.5, 1.0 / 1024.0), None);
     }
 
     #[test]

@@ -93,7 +93,7 @@ fn compare(arguments: &Arguments, paths: &[PathBuf]) -> Result<Exit> {
         _ if arguments.json => println!("{}", serde_json::to_string_pretty(&compared)?),
         Format::Json => println!("{}", serde_json::to_string_pretty(&compared)?),
         Format::Text => print!("{}", compared.text(arguments.all)),
-        Format::Markdown => print!("{}", compared.markdown()),
+        Format::Markdown => print!("{}", compared.markdown(arguments.all)),
     }
     if let Some(folder) = &arguments.figure {
         draw(&compared, first, others, folder)?;

@@ -1,16 +1,18 @@
 //! Reads a run: its rows, its samples, and where it comes from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use csv::StringRecord;
 use serde_json::Value;
 
-use super::{Difference, Times};
+use super::work::{SETTING, Work};
+use super::{Block, Times};
 use crate::logs::{Log, LogError};
 use crate::provenance::PROVENANCE;
+use crate::row::{OLDEST_SCHEMA, SCHEMA, is_readable};
 use crate::statistics::median;
+use crate::whole_lines;
 
 /// What a comparison needs of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,12 +23,20 @@ pub struct Run {
     pub cases: BTreeMap<String, Times>,
     /// Workloads of its rows; the empty name for allreduces alone.
     pub workloads: BTreeSet<String>,
+    /// Fingerprint of its gradients; empty if it is not known.
+    pub workload_digest: String,
+    /// The case that was repeated from the beginning to the end, if there is one.
+    pub base: Option<String>,
     /// Cases without a time: how many.
     pub left_out: usize,
     /// Its nodes are emulated, or ranks share cores.
     pub is_doubtful: bool,
     /// Its last launch, from the provenance beside the rows.
     pub launch: Option<Value>,
+    /// The median of the processors' frequency over its blocks, if it is known.
+    pub frequency_mhz: Option<f64>,
+    /// What was left out of its files, a sentence each.
+    pub notes: Vec<String>,
 }
 
 /// A run that cannot be read.
@@ -40,89 +50,80 @@ pub enum ReadError {
         /// Why not, and what is expected.
         why: String,
     },
+    /// A file of another version.
+    #[error(
+        "{path}: schema {found}, this kolo reads {OLDEST_SCHEMA} to {SCHEMA}; compare with the kolo that wrote the file \
+         (provenance.json names its commit)"
+    )]
+    Schema {
+        /// The file.
+        path: String,
+        /// Its schema.
+        found: String,
+    },
+    /// A file lacks columns.
+    #[error(
+        "{path}: {} missing; expected a folder of results, or a CSV file of rows, as this kolo writes them",
+        in_words(columns)
+    )]
+    Columns {
+        /// The file.
+        path: String,
+        /// The columns.
+        columns: Vec<&'static str>,
+    },
     /// A log of another program.
     #[error(transparent)]
     Log(#[from] LogError),
 }
 
-/// The columns of `rows.csv` that count.
-#[derive(Deserialize)]
-struct Line {
-    kind: String,
-    case: String,
-    status: String,
-    #[serde(default)]
-    source: String,
-    #[serde(default)]
-    workload: String,
-    emulated: Option<bool>,
-    oversubscribed: Option<bool>,
-    time_us_p50: Option<f64>,
-    time_us_p50_low: Option<f64>,
-    time_us_p50_high: Option<f64>,
+fn in_words(columns: &[&str]) -> String {
+    match columns {
+        [column] => format!("column {column} is"),
+        columns => format!("columns {} are", columns.join(", ")),
+    }
 }
 
-/// Those of `samples.csv`.
-#[derive(Deserialize)]
-struct Sample {
-    case: String,
-    block: usize,
-    time_us: f64,
-}
+/// Columns that no table of rows can do without.
+const OF_ROWS: [&str; 5] = ["schema", "kind", "case", "status", "time_us_p50"];
 
-/// Where a run's launch says what may make it faster or slower.
-const FACTS: [(&str, &str); 10] = [
-    ("program", "/interleaved/program"),
-    ("with", "/interleaved/environment"),
-    ("commit", "/commit"),
-    ("version", "/version"),
-    ("build", "/build"),
-    ("host", "/machine/host"),
-    ("processor", "/machine/cpu"),
-    ("cores", "/machine/cores"),
-    ("kernel", "/machine/kernel"),
-    ("frequency governor", "/machine/frequency_governor"),
-];
+/// Those that no table of samples can do without; `launch` came later.
+const OF_SAMPLES: [&str; 3] = ["case", "block", "time_us"];
 
-/// Variables that differ from job to job: Slurm's, and those that Open MPI's launcher sets.
-const OF_JOBS: [&str; 3] = ["SLURM_", "OMPI_MCA_ess_", "OMPI_MCA_orte_"];
+/// The only one that counts of the conditions of blocks.
+const OF_CONDITIONS: [&str; 1] = ["frequency_mhz"];
+
+/// Why a base case has no further blocks.
+const REPEATED: &str = "end";
 
 impl Run {
-    /// Reads a folder of results, a CSV file of rows, or a log of another program.
+    /// Reads a folder of results, a CSV file of rows, or a log of another program. Last lines that are cut are left out.
     ///
     /// # Errors
-    /// When rows cannot be read, or have no times.
+    /// When rows cannot be read, are of another version, or have no times.
     pub fn read(path: &Path) -> Result<Run, ReadError> {
         let is_folder = path.is_dir();
         if !is_folder && let Some(log) = Log::find(path)? {
             return Run::of_log(&log);
         }
         let rows = if is_folder { path.join("rows.csv") } else { path.to_path_buf() };
-        let lines: Vec<Line> = csv(&rows)?;
+        let provenance =
+            if is_folder { path.join(PROVENANCE) } else { path.with_extension("provenance.json") };
         let mut run = Run { path: path.into(), ..Run::default() };
-        for line in lines {
-            let right = line.status == "ok" && line.source != "simulated";
-            let Some(median_us) = line.time_us_p50.filter(|&time_us| right && time_us > 0.0) else {
-                run.left_out += 1;
-                continue;
-            };
-            let interval_us = line.time_us_p50_low.zip(line.time_us_p50_high);
-            let times = Times { median_us, interval_us, blocks_us: Vec::new() };
-            run.is_doubtful |= line.emulated == Some(true) || line.oversubscribed == Some(true);
-            run.workloads.insert(line.workload);
-            run.cases.insert(format!("{} {}", line.kind, line.case), times);
-        }
+        run.add_provenance(&provenance)?;
+        run.add_rows(&rows)?;
         if run.cases.is_empty() {
             let why = "no row is measured, right and has time_us_p50; expected results of kolo sweep, tune or bench";
             return Err(ReadError::Rows { path: rows.display().to_string(), why: why.into() });
         }
         let samples = path.join("samples.csv");
         if is_folder && samples.exists() {
-            run.add_samples(csv(&samples)?);
+            run.add_samples(&samples)?;
         }
-        let provenance =
-            if is_folder { path.join(PROVENANCE) } else { path.with_extension("provenance.json") };
-        run.launch = launch(&provenance);
+        let conditions = path.join("conditions.csv");
+        if is_folder && conditions.exists() {
+            run.add_conditions(&conditions)?;
+        }
         Ok(run)
     }
 
@@ -153,29 +154,121 @@ impl Run {
             return Err(ReadError::Rows { path, why: why.into() });
         }
         run.workloads.insert(String::new());
-        let times = |(case, blocks_us): (String, Vec<f64>)| {
-            let median_us = median(blocks_us.clone()).unwrap_or_default();
-            (case, Times { median_us, interval_us: None, blocks_us })
-        };
-        run.cases = times_us.into_iter().map(times).collect();
+        run.cases = times_us
+            .into_iter()
+            .map(|(case, times_us)| (case, Times::of_values(&times_us)))
+            .collect();
         Ok(run)
     }
 
-    fn add_samples(&mut self, samples: Vec<Sample>) {
-        let mut blocks: BTreeMap<String, BTreeMap<usize, Vec<f64>>> = BTreeMap::new();
-        for Sample { case, block, time_us } in samples {
-            blocks
-                .entry(format!("step {case}"))
-                .or_default()
-                .entry(block)
-                .or_default()
-                .push(time_us);
-        }
-        for (case, times) in &mut self.cases {
-            if let Some(blocks) = blocks.get(case) {
-                times.blocks_us = Times::of_blocks(blocks);
+    fn add_rows(&mut self, path: &Path) -> Result<(), ReadError> {
+        let cut = read(path, &OF_ROWS, |line| {
+            let schema = line.text("schema");
+            if !schema.parse().is_ok_and(is_readable) {
+                let path = path.display().to_string();
+                return Err(ReadError::Schema { path, found: schema.into() });
             }
+            let right = line.text("status") == "ok" && line.text("source") != "simulated";
+            let median_us = line.number("time_us_p50")?.filter(|&time_us| right && time_us > 0.0);
+            let Some(median_us) = median_us else {
+                self.left_out += 1;
+                return Ok(());
+            };
+            let name = format!("{} {}", line.text("kind"), line.text("case"));
+            let interval = line.number("time_us_p50_low")?.zip(line.number("time_us_p50_high")?);
+            // Of steps and repetitions there are many.
+            let of = match line.text("interval_over") {
+                units @ ("launches" | "blocks") => line.number(units)?,
+                _ => None,
+            };
+            let times = Times {
+                median_us,
+                interval_us: interval,
+                freedom: of.map(|units| units - 1.0),
+                blocks: Vec::new(),
+                work: Work::of(SETTING.map(|column| line.text(column))),
+            };
+            if line.text("stop_reason") == REPEATED {
+                self.base = Some(name.clone());
+            }
+            self.is_doubtful |=
+                line.text("emulated") == "true" || line.text("oversubscribed") == "true";
+            self.workloads.insert(line.text("workload").into());
+            self.cases.insert(name, times);
+            Ok(())
+        })?;
+        self.note(path, cut);
+        Ok(())
+    }
+
+    fn add_samples(&mut self, path: &Path) -> Result<(), ReadError> {
+        /// By launch and block.
+        type Blocks = BTreeMap<(usize, usize), Vec<f64>>;
+        let mut cases: HashMap<String, Blocks> = HashMap::new();
+        let cut = read(path, &OF_SAMPLES, |line| {
+            let time_us = line.needed("time_us")?;
+            // Launches came later, and are counted from 1.
+            let launch = line.number("launch")?.map_or(1, |launch| launch as usize);
+            let of = (launch, line.needed("block")? as usize);
+            let name = line.text("case");
+            if !cases.contains_key(name) {
+                cases.insert(name.into(), Blocks::new());
+            }
+            let blocks = cases.get_mut(name).expect("it was inserted");
+            blocks.entry(of).or_default().push(time_us);
+            Ok(())
+        })?;
+        self.note(path, cut);
+        for (name, times) in &mut self.cases {
+            let samples = name.strip_prefix("step ").and_then(|name| cases.remove(name));
+            times.blocks = samples.map(Times::of_samples).unwrap_or_default();
         }
+        Ok(())
+    }
+
+    fn add_conditions(&mut self, path: &Path) -> Result<(), ReadError> {
+        let mut clocks_mhz = Vec::new();
+        let cut = read(path, &OF_CONDITIONS, |line| {
+            // Where the system does not tell, it is 0 or empty.
+            clocks_mhz.extend(line.number("frequency_mhz")?.filter(|&clock| clock > 0.0));
+            Ok(())
+        })?;
+        self.note(path, cut);
+        self.frequency_mhz = median(clocks_mhz);
+        Ok(())
+    }
+
+    /// The last launch in a file of provenance; of rows of `kolo bench` it is the whole file. Nothing if there is none.
+    fn add_provenance(&mut self, path: &Path) -> Result<(), ReadError> {
+        let Ok(text) = std::fs::read_to_string(path) else { return Ok(()) };
+        let whole: Value = serde_json::from_str(&text).map_err(|error| {
+            let why = format!("{error}; expected what a run of this version writes");
+            ReadError::Rows { path: path.display().to_string(), why }
+        })?;
+        let schema = whole.get("schema");
+        let is_known = |schema: &Value| {
+            schema.as_u64().and_then(|it| u32::try_from(it).ok()).is_some_and(is_readable)
+        };
+        if let Some(other) = schema.filter(|schema| !is_known(schema)) {
+            let (path, found) = (path.display().to_string(), other.to_string());
+            return Err(ReadError::Schema { path, found });
+        }
+        let digest = whole.get("workload_digest").and_then(Value::as_str);
+        self.workload_digest = digest.unwrap_or_default().into();
+        self.launch = match whole.get("launches") {
+            Some(launches) => launches.as_array().and_then(|launches| launches.last().cloned()),
+            None => Some(whole),
+        };
+        Ok(())
+    }
+
+    fn note(&mut self, path: &Path, cut: Option<u64>) {
+        self.notes.extend(cut.map(|line| {
+            format!(
+                "{}:{line}: the last line is cut, as when a run is killed; it is left out",
+                path.display()
+            )
+        }));
     }
 
     /// The runs took turns, block by block, as their provenance says.
@@ -186,76 +279,94 @@ impl Run {
         };
         session(self).is_some_and(|own| Some(own) == session(other))
     }
+}
 
-    /// Facts in which the runs' launches differ; those that one of them does not have are left out.
-    pub fn differences(&self, other: &Run) -> Vec<Difference> {
-        let Some((first, second)) = self.launch.as_ref().zip(other.launch.as_ref()) else {
-            return Vec::new();
-        };
-        let difference = |(what, pointer): (&str, &str)| {
-            let (first, second) = (first.pointer(pointer)?, second.pointer(pointer)?);
-            let (first, second) = (in_words(first), in_words(second));
-            (first != second).then(|| Difference { what: what.into(), first, second })
-        };
-        let library = |launch: &Value| launch.pointer("/nodes/0/library").map(in_words);
-        let libraries =
-            library(first).zip(library(second)).filter(|(first, second)| first != second);
-        let libraries = libraries.map(|(first, second)| Difference {
-            what: "MPI library".into(),
-            first,
-            second,
-        });
-        let facts = FACTS.into_iter().filter_map(difference).chain(libraries);
-        facts.chain(environment(first, second)).collect()
+/// One line of a file.
+struct Line<'l> {
+    path: &'l Path,
+    places: &'l HashMap<String, usize>,
+    record: &'l StringRecord,
+}
+
+impl<'l> Line<'l> {
+    /// A field; empty if the file does not have it.
+    fn text(&self, column: &str) -> &'l str {
+        self.places.get(column).and_then(|&place| self.record.get(place)).unwrap_or_default()
+    }
+
+    /// A number, if there is one.
+    fn number(&self, column: &str) -> Result<Option<f64>, ReadError> {
+        let text = self.text(column);
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        number.map(Some).ok_or_else(|| self.refuse(column))
+    }
+
+    fn needed(&self, column: &str) -> Result<f64, ReadError> {
+        self.number(column)?.ok_or_else(|| self.refuse(column))
+    }
+
+    fn refuse(&self, column: &str) -> ReadError {
+        let line = self.record.position().map_or(0, csv::Position::line);
+        ReadError::Rows {
+            path: format!("{}:{line}", self.path.display()),
+            why: format!(
+                "column {column} has {:?}, expected a number; write the file again with kolo, or remove the line",
+                self.text(column)
+            ),
+        }
     }
 }
 
-/// Variables of the environment in which two launches differ, but for those of the job.
-fn environment(first: &Value, second: &Value) -> Vec<Difference> {
-    let variables = |launch: &Value| -> BTreeMap<String, String> {
-        let pairs = launch.pointer("/environment").cloned().unwrap_or_default();
-        let pairs: Vec<(String, String)> = serde_json::from_value(pairs).unwrap_or_default();
-        let is_of_job = |name: &str| OF_JOBS.iter().any(|prefix| name.starts_with(prefix));
-        pairs.into_iter().filter(|(name, _)| !is_of_job(name)).collect()
-    };
-    let (first, second) = (variables(first), variables(second));
-    let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
-    let value = |variables: &BTreeMap<String, String>, name: &String| {
-        variables.get(name).cloned().unwrap_or("not set".into())
-    };
-    let difference = |name: &String| {
-        let (first, second) = (value(&first, name), value(&second, name));
-        (first != second).then(|| Difference { what: name.clone(), first, second })
-    };
-    names.into_iter().filter_map(difference).collect()
+/// An error of reading a file, of which the path is not known yet.
+enum FileError {
+    Csv(csv::Error),
+    Read(ReadError),
 }
 
-fn in_words(value: &Value) -> String {
-    match value.as_str() {
-        Some("") => "none".into(),
-        Some(text) => text.into(),
-        None => value.to_string(),
+impl From<csv::Error> for FileError {
+    fn from(error: csv::Error) -> FileError {
+        FileError::Csv(error)
     }
 }
 
-/// The last launch in a file of provenance; of rows of `kolo bench` it is the whole file.
-fn launch(path: &Path) -> Option<Value> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let whole: Value = serde_json::from_str(&text).ok()?;
-    match whole.get("launches") {
-        Some(launches) => launches.as_array()?.last().cloned(),
-        None => Some(whole),
-    }
+/// Reads a file that has at least these columns. Returns the number of a last line that is cut.
+fn read(
+    path: &Path,
+    needed: &[&'static str],
+    mut each: impl FnMut(&Line) -> Result<(), ReadError>,
+) -> Result<Option<u64>, ReadError> {
+    let read = whole_lines::read::<FileError, _>(path, |header| {
+        let names = header.iter().enumerate().map(|(place, name)| (name.to_string(), place));
+        let places: HashMap<String, usize> = names.collect();
+        let is_missing = |column: &&'static str| !places.contains_key(*column);
+        let columns: Vec<&'static str> = needed.iter().copied().filter(is_missing).collect();
+        if !columns.is_empty() {
+            let path = path.display().to_string();
+            return Err(FileError::Read(ReadError::Columns { path, columns }));
+        }
+        Ok(move |record: &StringRecord| {
+            each(&Line { path, places: &places, record }).map_err(FileError::Read)
+        })
+    });
+    read.map_err(|error| match error {
+        FileError::Read(error) => error,
+        FileError::Csv(error) => ReadError::Rows {
+            path: path.display().to_string(),
+            why: format!("{error}; expected a folder of results, or a CSV file of rows"),
+        },
+    })
 }
 
-fn csv<Record: DeserializeOwned>(path: &Path) -> Result<Vec<Record>, ReadError> {
-    let refuse = |error: csv::Error| ReadError::Rows {
-        path: path.display().to_string(),
-        why: format!("{error}; expected a folder of results, or a CSV file of rows"),
-    };
-    csv::Reader::from_path(path)
-        .map_err(refuse)?
-        .deserialize()
-        .collect::<Result<_, _>>()
-        .map_err(refuse)
+impl Times {
+    /// The medians of blocks, in their order, from samples by launch and block.
+    fn of_samples(samples: BTreeMap<(usize, usize), Vec<f64>>) -> Vec<Block> {
+        let block =
+            |((launch, block), samples)| Some(Block { block, launch, time_us: median(samples)? });
+        let mut blocks: Vec<Block> = samples.into_iter().filter_map(block).collect();
+        blocks.sort_by_key(|block| block.block);
+        blocks
+    }
 }

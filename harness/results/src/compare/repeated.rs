@@ -72,7 +72,7 @@ mod tests {
         let times = |&median_us: &f64| Times {
             median_us,
             interval_us: Some((99.0, 101.0)),
-            blocks_us: Vec::new(),
+            ..Times::default()
         };
         let cases = medians_us.iter().enumerate();
         Run {

@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::text::{LISTED, turns};
-use super::{CompareError, Compared, Comparison, Difference, Run, Verdict, compare};
+use super::needed::Tables;
+use super::text::{CONFIDENCE, LISTED, turns};
+use super::{CompareError, Compared, Comparison, Difference, Run, Verdict, compare_all};
 
-/// Version of [`Comparisons`] as JSON. Version 1 was a single [`Comparison`].
-const SCHEMA: u32 = 2;
+/// Version of [`Comparisons`] as JSON. Version 1 was a single [`Comparison`]. Before version 3 each verdict held for itself.
+const SCHEMA: u32 = 3;
 
 /// Several runs, each compared with the first.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -31,8 +32,16 @@ impl Comparisons {
     /// # Errors
     /// When a run has other workloads than the first, or no case in common with it.
     pub fn of(first: &Run, others: &[Run], threshold: f64) -> Result<Comparisons, CompareError> {
-        let pairs = others.iter().map(|other| compare(first, other, threshold));
-        let pairs: Vec<Comparison> = pairs.collect::<Result<_, _>>()?;
+        Comparisons::with(first, others, threshold, &mut Tables::default())
+    }
+
+    pub(super) fn with(
+        first: &Run,
+        others: &[Run],
+        threshold: f64,
+        tables: &mut Tables,
+    ) -> Result<Comparisons, CompareError> {
+        let pairs = compare_all(first, &others.iter().collect::<Vec<_>>(), threshold, tables)?;
         let verdicts = pairs.iter().map(|pair| pair.verdict);
         let verdict = verdicts.min_by_key(|verdict| badness(*verdict)).unwrap_or(Verdict::Same);
         Ok(Comparisons { schema: SCHEMA, first: first.path.display().to_string(), verdict, pairs })
@@ -73,13 +82,13 @@ impl Comparisons {
         if listed < lines.len() {
             let _ = writeln!(text, "... and {} more; --all lists them", lines.len() - listed);
         }
-        text + &self.conclusion()
+        text + &self.conclusion(all)
     }
 
-    /// A table for an issue or a page.
-    pub fn markdown(&self) -> String {
+    /// A table for an issue or a page; of cases of one run only some are named, or all.
+    pub fn markdown(&self, all: bool) -> String {
         if let [pair] = &self.pairs[..] {
-            return pair.markdown();
+            return pair.markdown(all);
         }
         let mut text = String::new();
         for (letter, path) in self.runs() {
@@ -101,18 +110,18 @@ impl Comparisons {
             text.push('\n');
         }
         text.push('\n');
-        text + &self.conclusion()
+        text + &self.conclusion(all)
     }
 
-    /// The tally of each pair, and whether the runs took turns.
-    fn conclusion(&self) -> String {
+    /// The tally of each pair, what intervals are, and whether the runs took turns.
+    fn conclusion(&self, all: bool) -> String {
         let mut text = String::new();
         for (letter, pair) in self.lettered() {
-            for line in pair.tally().lines() {
+            for line in pair.tally(all).lines() {
                 let _ = writeln!(text, "{letter} / A: {line}");
             }
         }
-        text + turns(self.pairs.iter().all(|pair| pair.interleaved))
+        text + CONFIDENCE + turns(self.pairs.iter().all(|pair| pair.interleaved))
     }
 
     /// Every run with its letter.
@@ -139,7 +148,7 @@ impl Comparisons {
             }
         }
         let mut lines: Vec<Line> = lines.into_values().collect();
-        lines.sort_by(|a, b| a.first_verdict().cmp(&b.first_verdict()).then(b.away(a)));
+        lines.sort_by(|a, b| b.is_told().cmp(&a.is_told()).then(b.weight().total_cmp(&a.weight())));
         lines
     }
 }
@@ -154,17 +163,15 @@ struct Line<'c> {
 }
 
 impl Line<'_> {
-    fn first_verdict(&self) -> Option<Verdict> {
-        self.others.iter().flatten().map(|case| case.verdict).min()
+    /// A run is slower or faster.
+    fn is_told(&self) -> bool {
+        let mut others = self.others.iter().flatten();
+        others.any(|case| matches!(case.verdict, Verdict::Slower | Verdict::Faster))
     }
 
-    /// By the largest difference from the first run.
-    fn away(&self, other: &Line) -> std::cmp::Ordering {
-        let most = |line: &Line| {
-            let others = line.others.iter().flatten();
-            others.map(|case| (case.second_us / case.first_us).ln().abs()).fold(0.0, f64::max)
-        };
-        most(self).total_cmp(&most(other))
+    /// The largest weight.
+    fn weight(&self) -> f64 {
+        self.others.iter().flatten().map(|case| case.weight.abs()).fold(0.0, f64::max)
     }
 }
 
