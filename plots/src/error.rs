@@ -4,6 +4,8 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use crate::rows::{OLDEST_SCHEMA, SCHEMA};
+
 /// An error in reading rows or writing figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -37,6 +39,19 @@ pub enum PlotError {
         /// The missing column.
         column: &'static str,
         /// The columns in the header, separated by commas.
+        found: String,
+    },
+    /// A file of another version of kolo.
+    #[error(
+        "{}:{line}: schema {found}, this kolo draws {OLDEST_SCHEMA} to {SCHEMA}; draw it with the kolo that wrote the \
+         file (provenance.json names its commit)", file.display()
+    )]
+    Schema {
+        /// The file being read.
+        file: PathBuf,
+        /// The line, counted from 1; the header is line 1.
+        line: u64,
+        /// Its schema.
         found: String,
     },
     /// A field has a value that its column does not allow.

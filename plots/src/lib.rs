@@ -148,7 +148,7 @@ pub use error::PlotError;
 pub use picture::{Picture, Pictures, pictures};
 pub use ratios::{Changes, Gains, Origin, Ratio};
 pub use repeated::Repeated;
-pub use rows::Rows;
+pub use rows::{OLDEST_SCHEMA, Rows, SCHEMA};
 pub use timeline::{Activity, Lane, Stretch, Timeline};
 
 use drawing::Drawing;

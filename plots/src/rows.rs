@@ -16,6 +16,12 @@ use crate::logs::{RankTimes, Sample};
 use crate::ratios::{Changes, Gains};
 use crate::timeline::Timeline;
 
+/// The latest version of rows whose columns are known. Files without a column `schema` have no version.
+pub const SCHEMA: u32 = 4;
+
+/// The oldest one.
+pub const OLDEST_SCHEMA: u32 = 1;
+
 /// The rows of one or more CSV files.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
@@ -44,6 +50,7 @@ impl Rows {
     ///
     /// - [`PlotError::Open`] if a file cannot be opened.
     /// - [`PlotError::Malformed`] if a line is not CSV or has another number of fields than the header.
+    /// - [`PlotError::Schema`] if a row is of a version that is not known.
     /// - [`PlotError::MissingColumn`] if a file lacks a column that figures need.
     /// - [`PlotError::BadValue`] if a field has a value that its column does not allow.
     pub fn read(paths: &[PathBuf]) -> Result<Rows, PlotError> {
@@ -287,6 +294,7 @@ fn read_table(path: &Path, mut table: impl Read, rows: &mut Rows) -> Result<(), 
     for (count, record) in reader.records().enumerate() {
         let record = record.map_err(malformed(count as u64 + 2))?;
         let fields = Fields { path, columns: &columns, record: &record };
+        known_schema(&fields)?;
         if columns.contains_key("published") {
             rows.published.push(Published::of(&fields)?);
         } else if columns.contains_key("predicted_us") {
@@ -303,6 +311,20 @@ fn read_table(path: &Path, mut table: impl Read, rows: &mut Rows) -> Result<(), 
     }
     rows.files.push(path.to_path_buf());
     Ok(())
+}
+
+/// Refuses a record of a version that is not known.
+fn known_schema(fields: &Fields) -> Result<(), PlotError> {
+    let Some(found) = fields.columns.get("schema").and_then(|&index| fields.record.get(index))
+    else {
+        return Ok(());
+    };
+    let is_known = |schema: u32| (OLDEST_SCHEMA..=SCHEMA).contains(&schema);
+    if found.parse().is_ok_and(is_known) {
+        return Ok(());
+    }
+    let line = fields.record.position().map_or(0, csv::Position::line);
+    Err(PlotError::Schema { file: fields.path.to_path_buf(), line, found: found.into() })
 }
 
 /// Removes a last line without an end that has fewer fields than the header. Returns its number, counted from 1.
@@ -453,6 +475,26 @@ mod tests {
         assert_eq!(row.algorithm, "ring");
         assert_eq!(row.fusion_threshold_bytes, Some(64.0 * 1048576.0));
         assert_eq!(row.time_us.value, Some(1500.0));
+    }
+
+    #[test]
+    fn rows_of_other_schemas_are_refused_and_older_ones_are_read() {
+        let row = synthetic::step("ring", "bitvector", 64.0, 5.0);
+        let of = |schema: &str| {
+            let table = synthetic::table(&[row.with("schema", schema)]);
+            Rows::default().add_table(Path::new("r/rows.csv"), table.as_bytes())
+        };
+        assert!(of("1").is_ok() && of("4").is_ok());
+        for other in ["5", "0", "x", ""] {
+            let why = of(other).unwrap_err().to_string();
+            assert_eq!(
+                why,
+                format!(
+                    "r/rows.csv:2: schema {other}, this kolo draws 1 to 4; draw it with the kolo that wrote the file \
+                     (provenance.json names its commit)"
+                )
+            );
+        }
     }
 
     #[test]

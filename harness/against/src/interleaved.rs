@@ -13,9 +13,10 @@ use measure::bandwidth::{self, Messages};
 use measure::plan::{Plan, Planned};
 use measure::summary;
 use rand::seq::SliceRandom;
+use results::compare::Run;
 use results::conclusion::CONCLUSION;
 use results::error::RecordError;
-use results::provenance::{Interleaved, Launch};
+use results::provenance::{Interleaved, Launch, Override};
 use results::record::table;
 use results::row::{Status, columns};
 use results::statistics::median;
@@ -42,7 +43,13 @@ pub struct Session<'p> {
     pub launcher: &'p Launcher,
     /// Gets a folder of results for each variant.
     pub out: &'p Path,
+    /// Asked after the blocks of the plan.
+    pub more: Option<More<'p>>,
 }
+
+/// From what was measured, one run for each variant: the plan with more blocks, and what it overrides; none if there are
+/// enough.
+pub type More<'m> = &'m dyn Fn(&[Run]) -> Option<(Plan, Vec<Override>)>;
 
 /// One entry of the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,14 +173,33 @@ impl Session<'_> {
     ) -> Result<Ended, SessionError> {
         let mut folders = self.open(launch, resume)?;
         let scratch = self.out.join("scratch");
-        let measured = self.measure_all(&mut folders, &scratch, report);
+        let measured = self.measure_and_finish(&mut folders, &scratch, report);
         let _ = fs::remove_dir_all(&scratch);
         let given_up = measured?;
-        for folder in &mut folders {
-            self.finish(folder)?;
-        }
         let folders = folders.into_iter().map(|folder| folder.path).collect();
         Ok(Ended { folders, given_up })
+    }
+
+    /// Every turn, and those of the plan with more blocks; returns how many cases were given up.
+    fn measure_and_finish(
+        &self,
+        folders: &mut [Folder],
+        scratch: &Path,
+        report: &mut dyn FnMut(String),
+    ) -> Result<usize, SessionError> {
+        let given_up = self.measure_all(folders, scratch, report)?;
+        let runs = || folders.iter().map(Folder::run).collect::<Vec<_>>();
+        if let Some((plan, overrides)) = self.more.and_then(|more| more(&runs())) {
+            for folder in &mut *folders {
+                folder.raise(&plan, &overrides)?;
+            }
+            return Session { plan: &plan, more: None, ..*self }
+                .measure_and_finish(folders, scratch, report);
+        }
+        for folder in folders {
+            self.finish(folder)?;
+        }
+        Ok(given_up)
     }
 
     /// Every turn; returns how many cases were given up.
@@ -306,7 +332,8 @@ impl Session<'_> {
         let times = measured.block.samples.iter().map(|sample| sample.time_us / 1e3).collect();
         let step_ms = median(times).unwrap_or_default();
         folder.append(setting, measured.block, turn)?;
-        if folder.blocks(&name) == config.measure.blocks_min {
+        // A case that may go on has no row yet.
+        if self.more.is_none() && folder.blocks(&name) == config.measure.blocks_min {
             self.end_case(planned, folder, "count")?;
         }
         Ok(Ok(step_ms))

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 pub use cell::short;
 use cell::tidy;
 use results::row::is_readable;
+use results::whole_lines;
 use serde::Serialize;
 
 use crate::ReportError;
@@ -92,16 +93,16 @@ impl File {
     /// # Errors
     /// When it is no CSV, is of another version, or has rows without their names.
     pub fn read(path: &Path) -> Result<File, ReportError> {
-        let malformed = |cause| ReportError::Csv { path: path.into(), cause };
-        let mut reader = csv::Reader::from_path(path).map_err(malformed)?;
-        let header = reader.headers().map_err(malformed)?.iter().map(String::from).collect();
-        let mut lines: Vec<_> = reader.records().collect();
-        let is_cut = matches!(lines.last(), Some(Err(_)));
-        if is_cut && lines.len() > 1 {
-            lines.pop();
-        }
-        let records = lines.into_iter().collect::<Result<_, _>>().map_err(malformed)?;
-        let file = File { path: path.into(), header, records, is_cut };
+        let (mut header, mut records) = (Vec::new(), Vec::new());
+        let read = whole_lines::read::<csv::Error, _>(path, |names| {
+            header = names.iter().map(String::from).collect();
+            Ok(|record: &csv::StringRecord| {
+                records.push(record.clone());
+                Ok(())
+            })
+        });
+        let cut = read.map_err(|cause| ReportError::Csv { path: path.into(), cause })?;
+        let file = File { path: path.into(), header, records, is_cut: cut.is_some() };
         let other = file.column("schema").find(|schema| !schema.parse().is_ok_and(is_readable));
         if let Some(found) = other {
             return Err(ReportError::Schema { path: path.into(), found: found.into() });

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use measure::case_result::row_of;
 use measure::plan::Plan;
 use results::block::{Block, Message};
+use results::compare::{self, Run, Times};
 use results::error::RecordError;
-use results::provenance::{Interleaved, Launch, PROVENANCE, Provenance, now};
+use results::provenance::{Interleaved, Launch, Override, PROVENANCE, Provenance, Subject, now};
 use results::record::Store;
 use results::row::{Status, StepRow, StepSetting};
+use results::statistics::median;
 
 use super::{SessionError, Turn};
 
@@ -122,6 +124,38 @@ impl Folder {
     /// This run of the program.
     pub fn launch(&self) -> &Launch {
         self.provenance.launches.last().expect("a folder has a launch")
+    }
+
+    /// The blocks of its cases, as a comparison takes them.
+    pub fn run(&self) -> Run {
+        let mut cases: BTreeMap<String, Times> = BTreeMap::new();
+        for ((name, number), block) in &self.blocks {
+            let times_us = block.samples.iter().map(|sample| sample.time_us).collect();
+            if let Some(time_us) = median(times_us) {
+                let times = cases.entry(format!("step {name}")).or_default();
+                times.blocks.push(compare::Block { block: *number, launch: 1, time_us });
+            }
+        }
+        for times in cases.values_mut() {
+            let times_us = times.blocks.iter().map(|block| block.time_us).collect();
+            times.median_us = median(times_us).unwrap_or_default();
+        }
+        Run {
+            path: self.path.clone(),
+            cases,
+            workloads: [String::new()].into(),
+            launch: serde_json::to_value(self.launch()).ok(),
+            ..Run::default()
+        }
+    }
+
+    /// The plan has more blocks from now on.
+    pub fn raise(&mut self, plan: &Plan, overrides: &[Override]) -> Result<(), RecordError> {
+        self.provenance.config = plan.config();
+        let last = self.provenance.launches.last_mut().expect("a folder has a launch");
+        last.overrides.retain(|old| overrides.iter().all(|new| new.key != old.key));
+        last.overrides.extend_from_slice(overrides);
+        self.provenance.write(&self.path.join(PROVENANCE))
     }
 
     /// A block is there, or its case is done.

@@ -17,11 +17,12 @@ const INTERLEAVED: &str = "Measure first";
 /// Compare the times of runs, case by case and all together: each with the first
 ///
 /// Cases are matched by name. First come the facts in which the runs differ, such as commit, kernel and environment. A
-/// case is slower or faster if the 95 % interval of the ratio says so, and the same if the interval is within the
-/// threshold. Four blocks of a case in each run are the fewest for an interval.
+/// case is slower or faster if the interval of the ratio says so, and the same if the interval is within the threshold.
+/// Verdicts hold together with 95 %, those of all cases and of all runs: the more cases, the more blocks it takes. How
+/// many would tell the threshold is printed.
 ///
 /// With --interleaved it measures the runs first: two binaries, or two environments, take turns block by block, so that
-/// a change of the machine is in both.
+/// a change of the machine is in both. After eight blocks of each case it measures as many more as tell the threshold.
 ///
 /// Exit status: 0, the same or faster; 1, slower, or a case was given up; 3, cannot be said. Of several runs it is that
 /// of the worst.
@@ -74,7 +75,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if !arguments.interleaved.is_set() {
         return compare(arguments, &arguments.runs);
     }
-    let (folders, is_partial) = interleaved::measure(&arguments.interleaved, &arguments.runs)?;
+    let (folders, is_partial) =
+        interleaved::measure(&arguments.interleaved, &arguments.runs, arguments.threshold)?;
     if folders.is_empty() {
         return Ok(Exit::Right);
     }
@@ -83,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 fn compare(arguments: &Arguments, paths: &[PathBuf]) -> Result<Exit> {
-    let runs = paths.iter().map(|path| read(path)).collect::<Result<Vec<Run>>>()?;
+    let runs = read(paths)?;
     let (first, others) = match &runs[..] {
         [first, others @ ..] if !others.is_empty() => (first, others),
         _ => return Err(usage("one run; expected two or more, as results/BEFORE results/AFTER")),
@@ -105,23 +107,27 @@ fn compare(arguments: &Arguments, paths: &[PathBuf]) -> Result<Exit> {
     })
 }
 
-fn read(path: &Path) -> Result<Run> {
-    let log = if path.is_dir() { None } else { Log::find(path).map_err(usage)? };
-    if let Some(log) = log {
-        log.notes().for_each(|note| eprintln!("kolo: {note}"));
+fn read(paths: &[PathBuf]) -> Result<Vec<Run>> {
+    for path in paths.iter().filter(|path| !path.is_dir()) {
+        if let Some(log) = Log::find(path).map_err(usage)? {
+            log.notes().for_each(|note| eprintln!("kolo: {note}"));
+        }
     }
-    let run = Run::read(path).map_err(usage)?;
-    if run.left_out > 0 {
-        eprintln!(
-            "kolo: {}: {} rows are left out: not measured, not right, or without time_us_p50",
-            path.display(),
-            run.left_out
-        );
+    let runs = Run::read_all(paths).map_err(usage)?;
+    for run in &runs {
+        run.notes.iter().for_each(|note| eprintln!("kolo: {note}"));
+        let path = run.path.display();
+        if run.left_out > 0 {
+            eprintln!(
+                "kolo: {path}: {} rows are left out: not measured, not right, or without time_us_p50",
+                run.left_out
+            );
+        }
+        if run.is_doubtful {
+            eprintln!("kolo: {path}: nodes are emulated, or ranks share cores");
+        }
     }
-    if run.is_doubtful {
-        eprintln!("kolo: {}: nodes are emulated, or ranks share cores", path.display());
-    }
-    Ok(run)
+    Ok(runs)
 }
 
 /// Draws the cases of each pair.
@@ -146,7 +152,8 @@ fn changes(comparison: &Comparison, runs: [&Run; 2]) -> plots::Changes {
     let case = |case: &Compared| plots::Ratio {
         name: case.case.clone(),
         value: case.ratio.map_or(case.second_us / case.first_us, |ratio| ratio.ratio),
-        interval: case.ratio.map(|ratio| (ratio.low, ratio.high)),
+        // Those that the verdicts rest on.
+        interval: case.joint.map(|ratio| (ratio.low, ratio.high)),
     };
     plots::Changes {
         runs: runs.map(|run| {
@@ -158,7 +165,7 @@ fn changes(comparison: &Comparison, runs: [&Run; 2]) -> plots::Changes {
         interleaved: comparison.interleaved,
         origin: plots::Origin {
             is_doubtful: runs.iter().any(|run| run.is_doubtful),
-            words: String::new(),
+            words: "Intervals hold for all cases together.".into(),
         },
     }
 }

@@ -4,7 +4,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::drift::Drift;
 use super::{Ratio, Times, Verdict};
-use crate::nested::UNITS_MIN;
+use crate::nested::{Level, UNITS_MIN};
 use crate::rank_tests::{Estimate, Laws, Ranked};
 use crate::statistics::{CONFIDENCE, interval_ranks_at, median};
 
@@ -54,7 +54,7 @@ impl Evidence {
             return Some(Evidence::Ranks(if took_turns {
                 laws.signed_rank(&rounds(first, second))
             } else {
-                let (first, second) = units(first, second);
+                let (first, second, _) = units(first, second);
                 laws.rank_sum(&logarithms(&second), &logarithms(&first))
             }));
         }
@@ -139,14 +139,14 @@ pub(super) fn rounds(first: &Times, second: &Times) -> Vec<f64> {
     ratios
 }
 
-/// Times that are independent: of launches where both runs have enough, else of blocks.
-pub(super) fn units(first: &Times, second: &Times) -> (Vec<f64>, Vec<f64>) {
-    let of_launches = (first.of_launches(), second.of_launches());
-    if of_launches.0.len().min(of_launches.1.len()) >= UNITS_MIN {
-        return of_launches;
+/// Times that are independent, and of what: of launches where both runs have enough, else of blocks.
+pub(super) fn units(first: &Times, second: &Times) -> (Vec<f64>, Vec<f64>, Level) {
+    let (one, other) = (first.of_launches(), second.of_launches());
+    if one.len().min(other.len()) >= UNITS_MIN {
+        return (one, other, Level::Launch);
     }
     let of_blocks = |times: &Times| times.blocks.iter().map(|block| block.time_us).collect();
-    (of_blocks(first), of_blocks(second))
+    (of_blocks(first), of_blocks(second), Level::Block)
 }
 
 /// A ratio that is asked for: of a case, or of all together.
@@ -188,20 +188,22 @@ impl Question {
 /// Half of the error is for the ratios of all cases together and half for single cases; without the former it is all for
 /// cases. Each half is shared equally among its questions (Bonferroni). Holm's step-down method would leave the
 /// share of an answered question to the others only if each question had a single wrong answer: those that turn out to be
-/// the same would leave the others, which are the extreme ones, too large an error. Returns the error of a single case.
+/// the same would leave the others, which are the extreme ones, too large an error. Returns the error of a single case once all of them have enough
+/// blocks.
 pub(super) fn answer<'q>(
     mut cases: Vec<&'q mut Question>,
     mut together: Vec<&'q mut Question>,
     threshold: f64,
 ) -> f64 {
+    let all_cases = cases.len();
     // What could not be answered if it was the only question takes nothing from the others.
     cases.retain(|case| case.alone().is_some());
     let halves = if cases.is_empty() || together.is_empty() { 1.0 } else { 2.0 };
     let error = |questions: &[&mut Question]| ERROR / halves / questions.len().max(1) as f64;
-    let of_case = error(&cases);
     for questions in [&mut cases, &mut together] {
         let error = error(questions);
         questions.iter_mut().for_each(|question| question.answer(error, threshold));
     }
-    of_case
+    let halves = if together.is_empty() { 1.0 } else { 2.0 };
+    ERROR / halves / all_cases.max(1) as f64
 }

@@ -10,6 +10,7 @@ use statrs::distribution::{ChiSquared, ContinuousCDF, Normal};
 
 use super::Times;
 use super::evidence::{Design, rounds, units};
+use crate::nested::Level;
 use crate::rank_tests::Laws;
 use crate::statistics::{median, quantile};
 
@@ -57,9 +58,11 @@ impl Tables {
     }
 }
 
-/// What blocks tell. Numbers of blocks are for each case in each run; of runs with launches, read launches.
+/// What blocks tell, or launches. Their numbers are for each case in each run.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Needed {
+    /// What is taken as independent.
+    pub over: Level,
     /// The noise between blocks, as a share of the time: the deviation of a block's median, for runs that took turns that of
     /// the ratio in one round. Nine of ten cases have no more.
     pub noise: f64,
@@ -82,30 +85,32 @@ impl Needed {
     ) -> Option<Needed> {
         let noises: Vec<Noise> =
             cases.iter().filter_map(|both| Noise::of(*both, took_turns)).collect();
+        let over = noises.iter().map(|noise| noise.over).max()?;
         let noise = tables.usual(&noises)?;
         let has = median(noises.iter().map(|noise| noise.blocks as f64).collect())? as usize;
         let mut tests = Tests { took_turns, error, tables };
         let tells = tests.tells(has).map(|least| (noise * least).exp() - 1.0);
         let least = threshold.ln_1p() / noise;
-        Some(Needed { noise, has, tells, blocks: tests.blocks(least) })
+        Some(Needed { over, noise, has, tells, blocks: tests.blocks(least) })
     }
 
     /// In a sentence, for a difference of this share.
     pub(super) fn in_words(&self, threshold: f64) -> String {
-        let Needed { noise, has, tells, blocks } = self;
+        let Needed { over, noise, has, tells, blocks } = self;
+        let units = over.plural();
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let now = match tells {
             Some(tells) => {
-                format!("{has} blocks of each case tell a difference of {}", percent(*tells))
+                format!("{has} {units} of each case tell a difference of {}", percent(*tells))
             }
-            None => format!("{has} blocks of each case are too few to tell any difference"),
+            None => format!("{has} {units} of each case are too few to tell any difference"),
         };
         let then = match blocks {
             Some(blocks) if blocks <= has => String::new(),
             Some(blocks) => format!(", {blocks} would tell {}", percent(threshold)),
             None => format!(", {BLOCKS_MAX} would not tell {}", percent(threshold)),
         };
-        format!("{now}{then} (in nine of ten runs; noise between blocks: {})\n", percent(*noise))
+        format!("{now}{then} (in nine of ten runs; noise between {units}: {})\n", percent(*noise))
     }
 }
 
@@ -115,25 +120,26 @@ struct Noise {
     variance: f64,
     freedom: f64,
     blocks: usize,
+    over: Level,
 }
 
 impl Noise {
     fn of((first, second): (&Times, &Times), took_turns: bool) -> Option<Noise> {
-        let (variance, freedom, blocks) = if took_turns {
+        let (variance, freedom, blocks, over) = if took_turns {
             let rounds = rounds(first, second);
             let (variance, freedom) = variance(&rounds)?;
-            (variance, freedom, rounds.len())
+            (variance, freedom, rounds.len(), Level::Block)
         } else {
             let logarithms =
                 |times: Vec<f64>| times.iter().map(|time| time.ln()).collect::<Vec<_>>();
-            let (first, second) = units(first, second);
+            let (first, second, over) = units(first, second);
             let blocks = first.len().min(second.len());
             let (one, other) = (variance(&logarithms(first)), variance(&logarithms(second)));
             let ((one, one_freedom), (other, other_freedom)) = one.zip(other)?;
             let freedom = one_freedom + other_freedom;
-            ((one * one_freedom + other * other_freedom) / freedom, freedom, blocks)
+            ((one * one_freedom + other * other_freedom) / freedom, freedom, blocks, over)
         };
-        Some(Noise { variance, freedom, blocks })
+        Some(Noise { variance, freedom, blocks, over })
     }
 }
 
@@ -280,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_noisy_case_does_not_count_for_the_others_and_chance_does_not_make_one() {
-        let of = |variance: f64| Noise { variance, freedom: 5.0, blocks: 6 };
+        let of = |variance: f64| Noise { variance, freedom: 5.0, blocks: 6, over: Level::Block };
         let mut noises: Vec<Noise> = (0..20).map(|_| of(4e-4)).collect();
         let mut tables = Tables::default();
         let mut usual = |noises: &[Noise]| tables.usual(noises);

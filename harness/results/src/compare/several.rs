@@ -47,6 +47,15 @@ impl Comparisons {
         Ok(Comparisons { schema: SCHEMA, first: first.path.display().to_string(), verdict, pairs })
     }
 
+    /// How many blocks of each case tell the threshold in all pairs, none if 10,000 do not, and the largest noise; none
+    /// if it is not known.
+    pub fn needed(&self) -> Option<(Option<usize>, f64)> {
+        let needed = || self.pairs.iter().filter_map(|pair| pair.needed.as_ref());
+        let noise = needed().map(|needed| needed.noise).max_by(f64::total_cmp)?;
+        let blocks: Option<Vec<usize>> = needed().map(|needed| needed.blocks).collect();
+        Some((blocks.and_then(|blocks| blocks.into_iter().max()), noise))
+    }
+
     /// For a terminal; the most different cases, or all.
     pub fn text(&self, all: bool) -> String {
         if let [pair] = &self.pairs[..] {

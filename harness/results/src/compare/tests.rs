@@ -297,7 +297,8 @@ fn launches_stand_for_their_blocks_where_there_are_enough() {
     };
     let (first, second) = (of(1), of(2));
     let found = compare(&first, &second, 0.02).unwrap();
-    assert_eq!(found.needed.unwrap().has, 5);
+    assert_eq!(found.needed.as_ref().unwrap().has, 5);
+    assert!(found.text(false).contains("\n5 launches of each case tell a difference of "));
     let by_launch = found.cases[0].ratio.unwrap();
     let flat = |mut run: Run| {
         let blocks = run.cases.values_mut().flat_map(|times| &mut times.blocks);
@@ -566,6 +567,8 @@ fn files_of_other_schemas_are_refused_and_missing_columns_are_named() {
     assert!(refused().contains("samples.csv: columns block, time_us are missing; expected"));
     write("rows.csv", "schema,kind,case,status,time_us_p50\n99,step,a,ok,1\n");
     assert!(refused().contains(&format!("rows.csv: schema 99, {reads}")), "{}", refused());
+    write("rows.csv", "");
+    assert!(refused().contains("rows.csv: no row is measured, right and has time_us_p50"));
     write("rows.csv", "schema,kind,case,time_us_p50\n4,step,a,1\n");
     assert!(refused().contains("rows.csv: column status is missing; expected"), "{}", refused());
 }

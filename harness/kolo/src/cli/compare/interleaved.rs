@@ -3,23 +3,28 @@
 use std::env::current_exe;
 use std::path::{Path, PathBuf};
 
-use against::interleaved::{Session, SessionError, Turn};
+use against::interleaved::{More, Session, SessionError, Turn};
 use against::launcher::Launcher;
 use against::variant::{Variant, parse_environment};
 use anyhow::Result;
 use cluster::launch::Launched;
-use measure::config::{Allocation, Config};
+use measure::config::{Allocation, Config, Measure};
 use measure::plan::Plan;
+use results::compare::{Comparisons, Run};
 use results::config_kind::ConfigKind;
-use results::provenance::{Launch, Override};
+use results::provenance::{Launch, Override, PROVENANCE, Provenance};
 use results::toml_file::{Checked, ConfigProblem};
+use serde_json::Value;
 use workloads::workload::Workload;
 
 use super::INTERLEAVED;
 use crate::cli::{configuration, not_for, usage};
 
-/// Without `--blocks`, a case has at least so many.
-const BLOCKS: usize = 6;
+/// Without `--blocks`, the noise of so many tells how many a case needs.
+const BLOCKS: usize = 8;
+
+/// Without `--blocks`, no case has more.
+const MOST_BLOCKS: usize = 100;
 
 /// As many as there are letters.
 const MOST_VARIANTS: usize = 26;
@@ -38,7 +43,10 @@ pub struct Options {
     /// Several variables are separated by spaces. A single --with is compared with the environment as it is.
     #[arg(long, value_name = "NAME=VALUE", requires = "interleaved")]
     with: Vec<String>,
-    /// Blocks of each case [default: those of the configuration, and at least 6]
+    /// Blocks of each case [default: as many as tell the threshold]
+    ///
+    /// By default the noise of the first blocks, those of the configuration and at least 8, tells how many a difference as
+    /// large as the threshold takes. At most 100 are measured.
     #[arg(long, value_name = "COUNT", requires = "interleaved", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=1000))]
     blocks: Option<u32>,
     /// Command that starts ranks: "srun --ntasks={ranks} --mpi=pmix" [default: mpirun on this machine]
@@ -62,8 +70,13 @@ impl Options {
     }
 }
 
-/// Measures; returns the folders of results, none with `--dry-run`, and whether a case was given up.
-pub fn measure(options: &Options, words: &[PathBuf]) -> Result<(Vec<PathBuf>, bool)> {
+/// Measures, to tell differences as large as `threshold`; returns the folders of results, none with `--dry-run`, and
+/// whether a case was given up.
+pub fn measure(
+    options: &Options,
+    words: &[PathBuf],
+    threshold: f64,
+) -> Result<(Vec<PathBuf>, bool)> {
     let [programs @ .., config] = words else { return Err(usage("a configuration is missing")) };
     let variants = variants(programs, &options.with)?;
     if let Some(Launched { tasks: 2.., .. }) = Launched::here() {
@@ -77,13 +90,23 @@ pub fn measure(options: &Options, words: &[PathBuf]) -> Result<(Vec<PathBuf>, bo
         None => Launcher::mpirun(),
     };
     let mut launch = Launch::now();
-    let (plan, workload) = plan(config, options.blocks, &mut launch)?;
     let name = config.file_stem().unwrap_or_default().to_string_lossy();
     let folder = format!("{}-compare-{name}", launch.started.replace(':', ""));
     let out = options.out.clone().unwrap_or_else(|| Path::new("results").join(folder));
     let (variants, launcher) = (&variants[..], &launcher);
-    let session = Session { plan: &plan, workload: &workload, variants, launcher, out: &out };
+    let blocks = match options.blocks {
+        None if options.resume => Blocks::of_folder(&out.join(&variants[0].name)),
+        None => Blocks::First,
+        Some(count) => Blocks::Given(count as usize),
+    };
+    let (plan, workload) = plan(config, blocks, &mut launch)?;
+    let more = |runs: &[Run]| more(&plan, runs, threshold);
+    let more: Option<More> = if matches!(blocks, Blocks::First) { Some(&more) } else { None };
+    let session = Session { plan: &plan, workload: &workload, variants, launcher, out: &out, more };
     if options.dry_run {
+        if session.more.is_some() {
+            eprintln!("these are the first blocks; their noise tells how many more there are");
+        }
         for Turn { case, variant, block, .. } in session.order() {
             println!("block {block}: {}: {}", variants[variant], plan.cases[case].case);
         }
@@ -150,8 +173,84 @@ fn check(variants: &[Variant]) -> Result<()> {
     asked.map(drop).map_err(usage)
 }
 
+/// How many blocks a case has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocks {
+    /// Those that tell the noise, and then as many as it takes.
+    First,
+    /// As `--blocks` says.
+    Given(usize),
+    /// As a folder says that goes on.
+    Found(usize),
+}
+
+impl Blocks {
+    /// Of a folder that was begun without `--blocks`. Its first blocks may not be all there.
+    fn of_folder(folder: &Path) -> Blocks {
+        let Ok(before) = Provenance::read(&folder.join(PROVENANCE)) else { return Blocks::First };
+        let launch = before.launches.last();
+        let is_raised =
+            launch.is_some_and(|launch| launch.overrides.iter().any(|it| it.set_by == FROM_NOISE));
+        let count = before.config.pointer("/measure/blocks_min").and_then(Value::as_u64);
+        match count.and_then(|count| usize::try_from(count).ok()) {
+            Some(count) if is_raised => Blocks::Found(count),
+            _ => Blocks::First,
+        }
+    }
+}
+
+/// What set a number of blocks: nobody, and the noise of the first ones.
+const BY_DEFAULT: &str = "kolo compare --interleaved";
+const FROM_NOISE: &str = "kolo compare --interleaved, from the noise of the first blocks";
+
+/// Fixes the number of blocks; returns what that overrides.
+fn fix_blocks(measure: &mut Measure, count: usize, set_by: &str) -> Vec<Override> {
+    let mut overrides = Vec::new();
+    for (key, value) in [
+        ("measure.blocks_min", &mut measure.blocks_min),
+        ("measure.blocks_max", &mut measure.blocks_max),
+    ] {
+        if *value != count {
+            overrides.push(Override {
+                key: key.into(),
+                value: count.to_string(),
+                instead_of: value.to_string(),
+                set_by: set_by.into(),
+            });
+            *value = count;
+        }
+    }
+    overrides
+}
+
+/// The plan with as many blocks as tell the threshold at the noise of the first ones; none if these are enough.
+fn more(plan: &Plan, runs: &[Run], threshold: f64) -> Option<(Plan, Vec<Override>)> {
+    let (first, others) = runs.split_first()?;
+    let compared = Comparisons::of(first, others, threshold).ok()?;
+    let (needed, noise) = compared.needed()?;
+    let has = plan.config.measure.blocks_min;
+    let needs = needed.map_or("more than 10000".into(), |needed| needed.to_string());
+    let then = match needed.map_or(MOST_BLOCKS, |needed| needed.min(MOST_BLOCKS)) {
+        count if count <= has => "these are enough".into(),
+        count if needed == Some(count) => format!("{} more are measured", count - has),
+        count => format!("{} more are measured, for more give --blocks", count - has),
+    };
+    eprintln!(
+        "{has} blocks of each case: noise {:.1} %; to tell a difference of {:.1} % takes {needs}, so {then}",
+        100.0 * noise,
+        100.0 * threshold
+    );
+    let count = needed.unwrap_or(MOST_BLOCKS).min(MOST_BLOCKS);
+    if count <= has {
+        return None;
+    }
+    let mut config = plan.config.clone();
+    let overrides = fix_blocks(&mut config.measure, count, FROM_NOISE);
+    Some((Plan::new(config, plan.workload.clone()), overrides))
+}
+
 /// The plan of a configuration with a fixed number of blocks, and the path of its workload.
-fn plan(config: &Path, blocks: Option<u32>, launch: &mut Launch) -> Result<(Plan, PathBuf)> {
+fn plan(config: &Path, blocks: Blocks, launch: &mut Launch) -> Result<(Plan, PathBuf)> {
     let file = configuration(config)?;
     let kind = ConfigKind::of_file(&file)?;
     if kind != ConfigKind::Training {
@@ -161,23 +260,11 @@ fn plan(config: &Path, blocks: Option<u32>, launch: &mut Launch) -> Result<(Plan
     config.sweep.settle(Allocation::of_this_machine());
     let measure = &mut config.measure;
     let (count, set_by) = match blocks {
-        Some(count) => (count as usize, format!("--blocks {count}")),
-        None => (measure.blocks_min.max(BLOCKS), "kolo compare --interleaved".into()),
+        Blocks::Given(count) => (count, format!("--blocks {count}")),
+        Blocks::Found(count) => (count, FROM_NOISE.into()),
+        Blocks::First => (measure.blocks_min.max(BLOCKS), BY_DEFAULT.into()),
     };
-    for (key, value) in [
-        ("measure.blocks_min", &mut measure.blocks_min),
-        ("measure.blocks_max", &mut measure.blocks_max),
-    ] {
-        if *value != count {
-            launch.overrides.push(Override {
-                key: key.into(),
-                value: count.to_string(),
-                instead_of: value.to_string(),
-                set_by: set_by.clone(),
-            });
-            *value = count;
-        }
-    }
+    launch.overrides.extend(fix_blocks(measure, count, &set_by));
     let path = config.workload_path(&file.path);
     let workload =
         Workload::read(&path).map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use results::row::{OLDEST_SCHEMA, SCHEMA};
+
 use crate::cli::sandbox::{Ended, Sweep, kolo};
 
 fn compare(words: &[&str]) -> Ended {
@@ -25,7 +27,7 @@ fn a_run_is_the_same_as_itself_and_not_as_another() {
     let pair = &value["pairs"][0];
     assert_eq!(
         (value["schema"].as_u64(), pair["cases"].as_array().map(Vec::len)),
-        (Some(2), Some(48))
+        (Some(3), Some(48))
     );
     assert_eq!((&value["verdict"], &pair["second"]), (&"same".into(), &"quick".into()));
     assert_eq!(compare(&["quick", "quick", "--format", "json"]).stdout, json.stdout);
@@ -42,6 +44,55 @@ fn what_cannot_be_compared_is_refused_with_the_reason() {
     compare(&["quick", "quick", "--threshold", "2"]).says(2, "\"2\" is not a percentage");
 }
 
+/// A copy of the quick reference run.
+fn quick() -> tempfile::TempDir {
+    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference/quick");
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["rows.csv", "samples.csv", "provenance.json"] {
+        fs::copy(reference.join(name), folder.path().join(name)).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_run_that_was_killed_is_compared_as_far_as_it_is_whole() {
+    let folder = quick();
+    let samples = folder.path().join("samples.csv");
+    let text = fs::read_to_string(&samples).unwrap();
+    fs::write(&samples, &text[..text.len() - 60]).unwrap();
+    let ended = compare(&["quick", folder.path().to_str().unwrap()]);
+    let line = text.lines().count();
+    let said = format!(
+        "samples.csv:{line}: the last line is cut, as when a run is killed; it is left out\n"
+    );
+    assert!(ended.stderr.contains(&said), "{}", ended.stderr);
+    assert!(ended.stdout.contains("\n48 cases: 0 slower, 0 faster, "), "{}", ended.stdout);
+}
+
+#[test]
+fn other_schemas_and_other_work_are_refused_by_compare_and_plot() {
+    assert_eq!((plots::OLDEST_SCHEMA, plots::SCHEMA), (OLDEST_SCHEMA, SCHEMA));
+    let folder = quick();
+    let path = folder.path().to_str().unwrap();
+    let rows = folder.path().join("rows.csv");
+    let text = fs::read_to_string(&rows).unwrap();
+    let (header, lines) = text.split_once('\n').unwrap();
+    let forward = header.split(',').position(|column| column == "forward_ms").unwrap();
+    let longer = lines.lines().map(|line| {
+        let mut fields: Vec<&str> = line.split(',').collect();
+        fields[forward] = "33.0";
+        fields.join(",") + "\n"
+    });
+    fs::write(&rows, format!("{header}\n{}", longer.collect::<String>())).unwrap();
+    compare(&["quick", path]).says(2, ", forward_ms is 3 in the first run and 33 in the second");
+    let newer = lines.replace(&format!("{SCHEMA},step,"), "99,step,");
+    fs::write(&rows, format!("{header}\n{newer}")).unwrap();
+    let said = format!("rows.csv: schema 99, this kolo reads 1 to {SCHEMA}; ");
+    compare(&["quick", path]).says(2, &said);
+    let said = format!("rows.csv:2: schema 99, this kolo draws 1 to {SCHEMA}; ");
+    Ended::of(&mut kolo(&["plot", path])).says(2, &said);
+}
+
 #[test]
 fn each_of_several_runs_is_compared_with_the_first_and_the_worst_decides() {
     let (calm, busy) = ("tune/four-nodes", "tune/four-nodes-busy");
@@ -53,9 +104,9 @@ fn each_of_several_runs_is_compared_with_the_first_and_the_worst_decides() {
     let case = lines.iter().find(|line| line.contains("/1MiB/0.1ms ")).unwrap();
     let words: Vec<&str> = case.split_whitespace().collect();
     assert!(case.ends_with("1.375 [1.342, 1.413]  slower"), "{case}");
-    assert!(words[3] == "1.000" && words.contains(&"same"), "{case}");
+    assert_eq!(words[3], "1.000", "{case}");
     assert!(ended.stdout.contains("\nB / A: 11 cases: 0 slower, "), "{}", ended.stdout);
-    assert!(ended.stdout.contains("\nC / A: 11 cases: 4 slower, "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("\nC / A: 11 cases: 1 slower, "), "{}", ended.stdout);
     let table = compare(&[calm, calm, busy, "--format", "markdown"]).stdout;
     assert!(table.contains("| case | A (ms) | B / A | | C / A | |\n"), "{table}");
     assert_eq!(table.lines().filter(|line| line.starts_with("| step ")).count(), 11);
@@ -94,6 +145,17 @@ fn script(sweep: &Sweep, name: &str, lines: &str) {
     fs::set_permissions(sweep.path(name), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// A script that changes the times of steps, which are in the sixth column. A sweep of one block ends with a status of its own.
+fn saying(time_us: &str) -> String {
+    format!(
+        "case $1 in sweep) echo >> count\n\
+         $KOLO \"$@\"; status=$?\n\
+         awk -F, -v count=$(wc -l < count) 'NR > 1 {{ $6 = {time_us} }} 1' OFS=, $4/samples.csv > $4/changed\n\
+         mv $4/changed $4/samples.csv; exit $status; esac\n\
+         exec $KOLO \"$@\""
+    )
+}
+
 fn interleaved(sweep: &Sweep, words: &[&str]) -> Ended {
     let mut all = vec!["compare", "--interleaved"];
     all.extend(words);
@@ -103,11 +165,10 @@ fn interleaved(sweep: &Sweep, words: &[&str]) -> Ended {
 #[test]
 fn two_binaries_take_turns_and_their_folders_say_so() {
     let sweep = one_case();
-    // Its backward pass takes much longer than a step that a busy machine delays.
-    let slower = "case $1 in sweep) sed -i 's/^backward_ms = .*/backward_ms = 300/' $2; esac; exec $KOLO \"$@\"";
-    script(&sweep, "slower", slower);
+    // It says that its steps took ten times as long, which is longer than a busy machine delays them.
+    script(&sweep, "slower", &saying("$6 * 10"));
     let words =
-        [env!("CARGO_BIN_EXE_kolo"), "slower", "test.toml", "--blocks", "4", "--out", "out"];
+        [env!("CARGO_BIN_EXE_kolo"), "slower", "test.toml", "--blocks", "6", "--out", "out"];
     let ended = interleaved(&sweep, &words);
     assert_eq!(ended.status, Some(1), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("1 cases: 1 slower"), "{}", ended.stdout);
@@ -115,7 +176,7 @@ fn two_binaries_take_turns_and_their_folders_say_so() {
         "the runs took turns, block by block: a change of the machine is in all of them\n"
     ));
     assert!(
-        ended.stderr.contains("[8/8] threads/1x2/bitvector/ring/64MiB/0.5ms: "),
+        ended.stderr.contains("[12/12] threads/1x2/bitvector/ring/64MiB/0.5ms: "),
         "{}",
         ended.stderr
     );
@@ -130,7 +191,7 @@ fn two_binaries_take_turns_and_their_folders_say_so() {
         reader.records().map(|line| line.unwrap()[at].to_string()).collect::<Vec<_>>()
     };
     let (a, b) = (orders("out/a/samples.csv"), orders("out/b/samples.csv"));
-    assert_eq!((a.len(), b.len()), (12, 12));
+    assert_eq!((a.len(), b.len()), (18, 18));
     assert!(a.iter().zip(&b).all(|(a, b)| a != b), "{a:?} {b:?}");
     let provenance: serde_json::Value =
         serde_json::from_str(&sweep.read("out/b/provenance.json")).unwrap();
@@ -143,8 +204,48 @@ fn two_binaries_take_turns_and_their_folders_say_so() {
     // What is there is not measured again.
     let resumed = interleaved(&sweep, &[&words[..], &["--resume"]].concat());
     assert_eq!((resumed.status, &resumed.stdout), (Some(1), &ended.stdout), "{}", resumed.stderr);
-    assert!(!resumed.stderr.contains("/8] "), "{}", resumed.stderr);
+    assert!(!resumed.stderr.contains("/12] "), "{}", resumed.stderr);
     interleaved(&sweep, &words).says(2, "out/a exists; results are never overwritten");
+}
+
+/// The noise of the first eight blocks tells how many there are. Times are made up, so it is the same on every machine.
+#[test]
+fn as_many_blocks_are_measured_as_tell_the_threshold() {
+    let sweep = one_case();
+    // By turns 2 % more, as much, and 2 % less.
+    script(&sweep, "steady", &saying("10000"));
+    script(&sweep, "noisy", &saying("10000 * (1 + (count % 3 - 1) / 50)"));
+    let words = ["steady", "noisy", "test.toml", "--out", "out"];
+    let ended = interleaved(&sweep, &words);
+    let said = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("8 blocks of each case: noise "));
+        line.unwrap_or_else(|| panic!("{text}")).to_string()
+    };
+    let line = said(&ended.stderr);
+    let after = line.split("to tell a difference of 2.0 % takes ").nth(1).unwrap();
+    let count: usize = after.split(',').next().unwrap().parse().unwrap();
+    assert!((9..60).contains(&count), "{line}");
+    assert!(line.ends_with(&format!(", so {} more are measured", count - 8)), "{line}");
+    assert!(ended.stderr.contains(&format!("[{}/{}] threads/", 2 * count, 2 * count)));
+    assert_eq!(sweep.read("out/a/samples.csv").lines().count(), 1 + 3 * count);
+    assert_eq!(sweep.read("out/a/rows.csv").lines().count(), 2);
+    let provenance: serde_json::Value =
+        serde_json::from_str(&sweep.read("out/a/provenance.json")).unwrap();
+    assert_eq!(provenance["config"]["measure"]["blocks_min"], count);
+    let overrides = provenance["launches"][0]["overrides"].as_array().unwrap();
+    let set_by = "kolo compare --interleaved, from the noise of the first blocks";
+    assert!(overrides.iter().any(|it| it["set_by"] == set_by), "{overrides:?}");
+    assert!(ended.stdout.contains(&format!("\n{count} blocks of each case tell a difference of ")));
+    let resumed = interleaved(&sweep, &[&words[..], &["--resume"]].concat());
+    assert_eq!((resumed.status, &resumed.stdout), (ended.status, &ended.stdout));
+    assert!(!resumed.stderr.contains("] threads/"), "{}", resumed.stderr);
+    // Without noise the first ones are enough.
+    let words = ["steady", "steady", "test.toml", "--threshold", "50%", "--out", "enough"];
+    script(&sweep, "steady", &saying("10000 + count"));
+    let ended = interleaved(&sweep, &words);
+    assert_eq!(ended.status, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(said(&ended.stderr).ends_with(", so these are enough"), "{}", ended.stderr);
+    assert_eq!(sweep.read("enough/a/samples.csv").lines().count(), 1 + 3 * 8);
 }
 
 #[test]
@@ -152,7 +253,12 @@ fn environments_of_one_binary_take_turns() {
     let sweep = one_case();
     let words = ["test.toml", "--with", "KOLO_MARK=x", "--out", "out"];
     let dry = interleaved(&sweep, &[&words[..], &["--dry-run"]].concat());
-    assert_eq!((dry.status, dry.stdout.lines().count()), (Some(0), 12), "{}", dry.stderr);
+    assert_eq!((dry.status, dry.stdout.lines().count()), (Some(0), 16), "{}", dry.stderr);
+    assert!(
+        dry.stderr
+            .contains("these are the first blocks; their noise tells how many more there are")
+    );
+    let words = ["test.toml", "--with", "KOLO_MARK=x", "--blocks", "2", "--out", "out"];
     assert!(dry.stdout.contains(" with KOLO_MARK=x): threads/1x2/"), "{}", dry.stdout);
     let ended = interleaved(&sweep, &words);
     assert!(
