@@ -9,7 +9,7 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
+.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-pdf test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
 	typst paper test-paper reference test-reference
 
 help:
@@ -44,6 +44,7 @@ test-all: test
 	RUST_TEST_THREADS=$(TEST_THREADS) KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=60 KOLO_FUZZ_SECONDS=60 \
 		$(CARGO) test --locked --workspace
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
+	$(MAKE) test-pdf
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
 	@for part in mpi mpich cluster browser; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
@@ -59,7 +60,7 @@ test-all: test
 
 # Every feature that can be built here.
 lint:
-	$(CARGO) clippy --locked --workspace --all-targets --features algorithms/mutations -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets --features algorithms/mutations,plots/pdf -- -D warnings
 	@if .ci/tools.sh parts | grep -qx mpi; then set -x; $(CARGO) clippy --locked \
 		-p kolo -p transports -p measure -p tune --features kolo/mpi --all-targets -- -D warnings; fi
 
@@ -84,6 +85,10 @@ test-cluster:
 	$(CARGO) build --locked -p kolo -p switch --features kolo/mpi
 	KOLO=$(TARGET)/debug/kolo slurm/test-virtual-cluster
 	KOLO_CLUSTER_TESTS=1 $(CARGO) test --locked -p kolo --features mpi --test cluster
+
+# Figures as PDF: some 60 crates more, which nothing else needs.
+test-pdf:
+	$(CARGO) test --locked -p plots --features pdf --test figures -- pdf
 
 # Reports in Chromium, driven over a pipe.
 test-browser:

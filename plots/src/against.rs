@@ -47,7 +47,7 @@ fn draw(view: View, cases: &[&Compared]) -> Drawing {
     page.legend(&entries.chain([Entry::dashed("equal; thin: 5 % either way")]).collect::<Vec<_>>());
     let (left, top) = (theme::MARGIN + LEFT, page.y + 30.0);
     let side = SIDE.min(view.width() - left - theme::MARGIN);
-    let frame = Frame { left, top, right: left + side, bottom: top + side };
+    let frame = Frame::new(left, top, left + side, top + side);
     let ends = cases.iter().flat_map(|case| case.kolo_ms.ends().chain(case.horovod_ms.ends()));
     let values: Vec<f64> = ends.collect();
     let x = Axis::measured(&values, frame.left, frame.right);

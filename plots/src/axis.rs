@@ -277,6 +277,9 @@ impl Axis {
                 free_from = x + half + 12.0;
             }
         }
+        if frame.has_panel_below {
+            return;
+        }
         let at = ((self.from + self.to) / 2.0, bottom + 92.0);
         drawing.text(Text { align: Align::Middle, ..Text::new(title, at, theme::BODY) });
     }
@@ -285,7 +288,9 @@ impl Axis {
     pub fn draw_left(&self, drawing: &mut Drawing, frame: Frame, title: &str) {
         let Frame { left, right, .. } = frame;
         let mut widest: f64 = 0.0;
-        for (value, label) in &self.ticks {
+        let mut axis = self.clone();
+        axis.thin(|_| LABEL);
+        for (value, label) in &axis.ticks {
             let y = self.at(*value);
             drawing.line(&[(left, y), (right, y)], theme::GRID, 2.0);
             let at = (left - 14.0, y);
@@ -365,6 +370,9 @@ impl Axis {
         Axis { logarithmic, low, high, from, to, bend: None, ticks: Vec::new() }
     }
 }
+
+/// The room that a label of a vertical axis needs, in pixels.
+const LABEL: f64 = 1.1 * theme::TICK;
 
 /// The share of a bent axis below its bend.
 const COMPRESSED: f64 = 0.3;

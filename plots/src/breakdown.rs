@@ -27,6 +27,7 @@ fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
         complete: |row| row.parts_us[0] > Some(0.0) && row.time_us.value > Some(0.0),
         columns: "time_us_p50 and part_compute_us (simulated), or time_us_p50, bound_us and data_us_p50 (measured)",
         ranks_min: 1,
+        predictions: false,
     };
     let sheets = Training::sheets(rows, view, &wanted, |training| Some(draw(training)));
     Sheet::either(sheets, shares::sheets(rows, view), "measured")

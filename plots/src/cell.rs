@@ -8,7 +8,18 @@ use crate::theme;
 use crate::view::View;
 
 /// The gap between cells, so that neighbours do not seem to share an outline, in pixels.
-pub(crate) const CELL_GAP: f64 = 8.0;
+const CELL_GAP: f64 = 8.0;
+/// The same of cells without numbers.
+const DENSE_GAP: f64 = 2.0;
+/// The width of the outlines of cells, and of cells without numbers, in pixels.
+pub(crate) const OUTLINE: f64 = 6.0;
+const DENSE_OUTLINE: f64 = 2.0;
+/// Cells whose numbers would be smaller have none, in pixels.
+const LEAST_TEXT: f64 = 10.0;
+/// The most thresholds of a map that must have numbers on paper.
+const MOST_WITH_NUMBERS_ON_PAPER: usize = 20;
+/// Room between labels, in pixels.
+const BETWEEN: f64 = 14.0;
 /// The width of outlines and the edge inside them, in pixels.
 const RIM: f64 = 9.0;
 /// An interval is written with both ends if half its width is more than this share of the value.
@@ -111,6 +122,14 @@ pub(crate) struct Shape {
     broken: bool,
     pub label_size: f64,
     has_spreads: bool,
+    /// Cells are too small for numbers.
+    pub is_dense: bool,
+    /// The gap between cells in pixels.
+    pub gap: f64,
+    /// The width of outlines in pixels.
+    pub outline: f64,
+    /// Of thresholds and of cycle times, every so manieth has a label, counted from the largest.
+    every: (usize, usize),
 }
 
 impl Shape {
@@ -130,7 +149,7 @@ impl Shape {
         let free = cell_width - CELL_GAP - 2.0 * RIM;
         let fitting = |size: f64, texts: &mut dyn Iterator<Item = String>| {
             let widest = texts.map(|text| text_width(&text, size, false)).fold(1.0, f64::max);
-            size * (free / widest).min(1.0)
+            size * (free / widest).clamp(0.0, 1.0)
         };
         let inner = cell_height - CELL_GAP;
         let small = if view.is_paper() { theme::TICK } else { (inner * 0.42).min(25.0) };
@@ -144,15 +163,21 @@ impl Shape {
         let ends_size =
             if broken { fitting(small, &mut spreads(true).flat_map(parts)) } else { whole };
         let half_width_size = fitting(small, &mut spreads(false));
+        let value_size = fitting(
+            if view.is_paper() { theme::TICK } else { (inner * 0.5).min(34.0) },
+            &mut cells.iter().map(Cell::value),
+        );
+        // On paper a map of few settings is to have its numbers, or to be left out.
+        let is_large = !view.is_paper() || columns > MOST_WITH_NUMBERS_ON_PAPER;
+        if value_size < LEAST_TEXT && is_large {
+            return Shape::dense(view, thresholds, rows, room, panels);
+        }
         Shape {
             columns,
             rows,
             cell_width,
             cell_height,
-            value_size: fitting(
-                if view.is_paper() { theme::TICK } else { (inner * 0.5).min(34.0) },
-                &mut cells.iter().map(Cell::value),
-            ),
+            value_size,
             half_width_size,
             ends_size,
             broken,
@@ -162,7 +187,51 @@ impl Shape {
                 theme::TICK,
                 &mut thresholds.iter().map(|threshold| theme::threshold_mib(*threshold)),
             ),
+            is_dense: false,
+            gap: CELL_GAP,
+            outline: OUTLINE,
+            every: (1, 1),
         }
+    }
+
+    /// The shape of cells without numbers.
+    fn dense(view: View, thresholds: &[f64], rows: usize, room: f64, panels: usize) -> Shape {
+        let columns = thresholds.len();
+        let cell_width = room / columns as f64;
+        let all = if view.is_paper() { 1500.0 } else { 1900.0 };
+        let cell_height = (all / (rows * panels) as f64).clamp(10.0, 54.0);
+        let gap = if cell_width.min(cell_height) > 3.0 * DENSE_GAP { DENSE_GAP } else { 0.0 };
+        let label =
+            |threshold: &f64| text_width(&theme::threshold_mib(*threshold), theme::TICK, false);
+        // The outermost labels are moved inwards by half their width.
+        let widest = 1.5 * thresholds.iter().map(label).fold(1.0, f64::max) + BETWEEN;
+        let every = |room: f64, cell: f64| (room / cell).ceil().max(1.0) as usize;
+        Shape {
+            columns,
+            rows,
+            cell_width,
+            cell_height,
+            value_size: 0.0,
+            half_width_size: 0.0,
+            ends_size: 0.0,
+            broken: false,
+            has_spreads: false,
+            label_size: theme::TICK,
+            is_dense: true,
+            gap,
+            outline: DENSE_OUTLINE,
+            every: (every(widest, cell_width), every(theme::TICK, cell_height)),
+        }
+    }
+
+    /// Whether the threshold of an index has a label.
+    pub fn labels_threshold(&self, index: usize) -> bool {
+        (self.columns - 1 - index).is_multiple_of(self.every.0)
+    }
+
+    /// Whether the cycle time of an index has a label.
+    pub fn labels_cycle(&self, index: usize) -> bool {
+        (self.rows - 1 - index).is_multiple_of(self.every.1)
     }
 
     /// Whether cells have their intervals. On paper those that would be too small are left out.
@@ -184,6 +253,9 @@ impl Shape {
     }
 
     pub fn write(&self, drawing: &mut Drawing, cell: &Cell, (x, y): (f64, f64), fill: RGBColor) {
+        if self.is_dense {
+            return;
+        }
         let color = theme::readable_on(fill);
         let centered =
             |words: &str, y, size| Text { color, ..Text::new(words, (x, y), size).centered() };

@@ -13,7 +13,7 @@ use crate::hatch::{Hatch, Rectangle};
 use crate::page::{Entry, Page};
 use crate::panels;
 use crate::rows::{Row, Rows};
-use crate::selection::Selection;
+use crate::selection::{Algorithms, Selection};
 use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
@@ -76,6 +76,7 @@ impl<'a> Map<'a> {
             return None;
         }
         let mut cells = BTreeMap::new();
+        let algorithms = selection.algorithms();
         for (y, world) in ranks.iter().enumerate() {
             for (x, size) in sizes.iter().enumerate() {
                 let here = selection
@@ -83,7 +84,7 @@ impl<'a> Map<'a> {
                     .iter()
                     .copied()
                     .filter(|row| row.ranks == Some(*world) && row.size_bytes == Some(*size));
-                cells.extend(Cell::of(&selection, here).map(|cell| ((y, x), cell)));
+                cells.extend(Cell::of(&algorithms, here).map(|cell| ((y, x), cell)));
             }
         }
         Some(Map { selection, sizes, ranks, cells })
@@ -177,9 +178,10 @@ impl<'a> Map<'a> {
 
     fn note(&self) -> String {
         let winners: BTreeSet<&String> = self.winners().collect();
+        let algorithms = self.selection.algorithms();
         let names: BTreeSet<String> =
-            self.selection.rows.iter().map(|row| self.selection.algorithm(row)).collect();
-        let left_out = self.selection.left_out.iter().map(|(row, _)| self.selection.algorithm(row));
+            self.selection.rows.iter().map(|row| algorithms.name(row)).collect();
+        let left_out = self.selection.left_out.iter().map(|(row, _)| algorithms.name(row));
         let left_out: BTreeSet<String> = left_out.filter(|name| !names.contains(name)).collect();
         let left_out: Vec<String> = left_out.into_iter().collect();
         let never: Vec<String> = names.into_iter().filter(|name| !winners.contains(name)).collect();
@@ -203,11 +205,11 @@ impl<'a> Map<'a> {
 impl Cell {
     /// The cell of the rows of one size and number of ranks. Each algorithm counts with its fastest
     /// setting.
-    fn of<'a>(selection: &Selection, rows: impl Iterator<Item = &'a Row>) -> Option<Cell> {
+    fn of<'a>(algorithms: &Algorithms, rows: impl Iterator<Item = &'a Row>) -> Option<Cell> {
         let mut best: BTreeMap<String, f64> = BTreeMap::new();
         for row in rows {
             let time_us = row.time_us.value?;
-            let best = best.entry(selection.algorithm(row)).or_insert(time_us);
+            let best = best.entry(algorithms.name(row)).or_insert(time_us);
             *best = best.min(time_us);
         }
         let mut best: Vec<(String, f64)> = best.into_iter().collect();

@@ -33,10 +33,30 @@ impl Drawing {
 
     /// Draws a line through points in a pattern that continues around corners.
     pub fn broken(&mut self, points: &[Point], color: RGBColor, width: f64, pattern: Pattern) {
+        self.broken_from(0.0, points, color, width, pattern);
+    }
+
+    /// The same with a pattern that begins so many pixels after its begin. Lines at the same place with different begins
+    /// are seen beside each other.
+    pub fn broken_from(
+        &mut self,
+        begin: f64,
+        points: &[Point],
+        color: RGBColor,
+        width: f64,
+        pattern: Pattern,
+    ) {
         if pattern.is_empty() {
             return self.line(points, color, width);
         }
         let (mut index, mut left) = (0, pattern[0]);
+        let mut before = begin;
+        while before >= left {
+            before -= left;
+            index = (index + 1) % pattern.len();
+            left = pattern[index];
+        }
+        left -= before;
         let mut stroke: Vec<Point> = Vec::new();
         for pair in points.windows(2) {
             let (from, to) = (pair[0], pair[1]);
@@ -101,6 +121,14 @@ mod tests {
             ]
         );
         assert_eq!(strokes(&corner, &[]), [corner.to_vec()]);
+    }
+
+    #[test]
+    fn a_pattern_begins_anywhere() {
+        let mut drawing = Drawing::default();
+        drawing.broken_from(7.0, &[(0.0, 0.0), (10.0, 0.0)], theme::INK, 3.0, &[6.0, 2.0]);
+        let Mark::Line { points, .. } = &drawing.marks[0] else { panic!("{:?}", drawing.marks) };
+        assert_eq!(*points, [(1.0, 0.0), (7.0, 0.0)]);
     }
 
     #[test]

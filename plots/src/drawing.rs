@@ -5,6 +5,8 @@
 //! size / 1.164 in bitmaps, and the offset to the baseline differs too. Text is therefore placed by
 //! its baseline here and translated for each backend.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
@@ -58,9 +60,25 @@ impl Said {
 /// A shape or text on the page. Later marks cover earlier ones.
 #[derive(Debug, Clone)]
 pub(crate) enum Mark {
-    Line { points: Vec<Point>, color: RGBColor, width: f64 },
-    Area { points: Vec<Point>, color: RGBColor },
-    Disc { center: Point, radius: f64, color: RGBColor },
+    Line {
+        points: Vec<Point>,
+        color: RGBColor,
+        width: f64,
+    },
+    Area {
+        points: Vec<Point>,
+        color: RGBColor,
+    },
+    /// An area that what is below it shows through.
+    Veil {
+        points: Vec<Point>,
+        color: RGBColor,
+    },
+    Disc {
+        center: Point,
+        radius: f64,
+        color: RGBColor,
+    },
     Text(Text),
 }
 
@@ -141,6 +159,11 @@ impl Drawing {
         self.marks.push(Mark::Area { points: points.to_vec(), color });
     }
 
+    /// An area that does not hide what is below it.
+    pub fn veil(&mut self, points: &[Point], color: RGBColor) {
+        self.marks.push(Mark::Veil { points: points.to_vec(), color });
+    }
+
     pub fn rectangle(&mut self, left: f64, top: f64, width: f64, height: f64, color: RGBColor) {
         self.area(&corners(left, top, width, height), color);
     }
@@ -198,6 +221,10 @@ impl Drawing {
         let letters = Letters { size_per_em: 1.24, baseline_per_em: 0.76 };
         let mut text = String::new();
         self.copy_to(&mut SVGBackend::with_string(&mut text, size), times, &letters)?;
+        // What every mark says, the whole picture says once.
+        let family = format!(" font-family=\"{}\"", FAMILY.as_str());
+        let mut text = text.replace(" opacity=\"1\"", "").replace(&family, "");
+        text = text.replacen('>', &format!("{family}>"), 1);
         if let Some(inches) = self.view.inches() {
             let pixels = format!("width=\"{}\" height=\"{}\"", size.0, size.1);
             let high = inches * height / width;
@@ -258,6 +285,10 @@ impl Drawing {
                         let points: Vec<_> = points.iter().copied().map(place).collect();
                         backend.fill_polygon(points, &color.filled())?;
                     }
+                    Mark::Veil { points, color } => {
+                        let points: Vec<_> = points.iter().copied().map(place).collect();
+                        backend.fill_polygon(points, &color.mix(VEIL).filled())?;
+                    }
                     Mark::Disc { center, radius, color } => backend.draw_circle(
                         place(*center),
                         (radius * times).round() as u32,
@@ -275,6 +306,9 @@ impl Drawing {
         Ok(copy()?)
     }
 }
+
+/// How much of its ground a veil covers.
+const VEIL: f64 = 0.25;
 
 /// How a backend converts a font size, and where it puts the baseline of text anchored at its top.
 struct Letters {
@@ -302,14 +336,38 @@ impl Letters {
     }
 }
 
+thread_local! {
+    /// Widths of texts at the size [`LARGE`], normal and bold: a figure asks for those of its labels again and again.
+    static WIDTHS: RefCell<[HashMap<String, f64>; 2]> = RefCell::default();
+}
+
+/// The size at which texts are measured, as plotters returns whole pixels.
+const LARGE: f64 = 1000.0;
+/// The most texts whose widths are kept.
+const MOST_WIDTHS: usize = 50_000;
+
 /// The width of a line of text in pixels.
 pub(crate) fn text_width(words: &str, size: f64, bold: bool) -> f64 {
+    WIDTHS.with_borrow_mut(|widths| {
+        let widths = &mut widths[usize::from(bold)];
+        let width = widths.get(words).copied().unwrap_or_else(|| {
+            let width = measured_width(words, bold);
+            if widths.len() >= MOST_WIDTHS {
+                widths.clear();
+            }
+            widths.insert(words.to_string(), width);
+            width
+        });
+        width * size / LARGE
+    })
+}
+
+/// The width of a line of text at the size [`LARGE`].
+fn measured_width(words: &str, bold: bool) -> f64 {
     register_fonts();
-    // plotters returns whole pixels, so measure at a large size.
-    const LARGE: f64 = 1000.0;
     let font = (FAMILY, LARGE * ASCENT_TO_DESCENT, weight(bold)).into_font();
     let (width, _) = font.box_size(words).expect("the font is registered");
-    f64::from(width) * size / LARGE
+    f64::from(width)
 }
 
 /// Breaks words into lines of at most `width` pixels. [`HARD_SPACE`] never breaks.
@@ -373,25 +431,46 @@ impl Drawing {
         texts
     }
 
-    /// Texts that leave the page or run into one another, and on paper those that are too small.
+    /// Texts that leave the page or run into one another, and on paper those that are too small, and a picture that is too
+    /// high for a page.
     pub fn faults(&self) -> Vec<String> {
         let texts = self.texts();
         let mut faults = Vec::new();
-        for (index, text) in texts.iter().enumerate() {
-            let [left, top, right, bottom] = text.extent();
+        if let Some(most) = self.view.most_inches()
+            && self.height.ceil() > self.view.most_height()
+        {
+            let high = self.view.in_inches(self.height);
+            faults.push(format!("it would be {high:.1} inches high, and a page has {most}"));
+        }
+        let extents: Vec<[f64; 4]> = texts.iter().map(|text| text.extent()).collect();
+        for (text, [left, top, right, bottom]) in texts.iter().zip(&extents) {
+            let (left, top, right, bottom) = (*left, *top, *right, *bottom);
             if left < 0.0 || top < 0.0 || right > self.width || bottom > self.height {
                 faults.push(format!("`{}` leaves the page", text.words));
             }
             if self.view.is_paper() && text.size < theme::TICK - 0.01 {
                 faults.push(format!("`{}` would have less than 8 points", text.words));
             }
-            for other in &texts[..index] {
-                let [l, t, r, b] = other.extent();
-                if left < r && l < right && top < b && t < bottom {
-                    faults.push(format!("`{}` runs into `{}`", text.words, other.words));
+        }
+        // By their tops, so that a text need only be compared with those that begin before it ends.
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        order.sort_by(|&a, &b| extents[a][1].total_cmp(&extents[b][1]));
+        let mut pairs = Vec::new();
+        for (place, &one) in order.iter().enumerate() {
+            let [left, _, right, bottom] = extents[one];
+            let next = order[place + 1..].iter().take_while(|&&other| extents[other][1] < bottom);
+            for &other in next {
+                let [l, _, r, _] = extents[other];
+                if left < r && l < right {
+                    pairs.push((one.max(other), one.min(other)));
                 }
             }
         }
+        pairs.sort_unstable();
+        let collision = |(one, other): (usize, usize)| {
+            format!("`{}` runs into `{}`", texts[one].words, texts[other].words)
+        };
+        faults.extend(pairs.into_iter().map(collision));
         faults
     }
 }

@@ -1,7 +1,8 @@
 //! Scaling efficiency over ranks, one line per policy and a panel per workload. Efficiency is
 //! throughput per rank, as a share of that of the fastest policy on the fewest ranks: all policies
 //! of a panel share one base. Where a simulation lacks throughput, each row's own efficiency is
-//! drawn.
+//! drawn. Beside measured steps are predictions of the same settings, relative to the fastest
+//! prediction on as many ranks as the base has.
 
 use crate::axis::Axis;
 use crate::distinct;
@@ -21,6 +22,7 @@ fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
         complete: |row| row.efficiency.value.is_some() || row.throughput().value > Some(0.0),
         columns: "efficiency_p50, or a measured time_us_p50,",
         ranks_min: 2,
+        predictions: true,
     };
     Training::sheets(rows, view, &wanted, |training| Some(draw(training)))
 }
@@ -35,7 +37,14 @@ fn draw(training: &Training) -> Drawing {
             move |line: &Line| line.rows.iter().map(|row| base.efficiency(line, row)).collect();
         panel.lines.iter().flat_map(move |line| -> Vec<Estimate> { of(line) })
     });
-    let values = values.flat_map(Estimate::ends);
+    let predicted = training.panels.iter().flat_map(|panel| {
+        let lines = panel.lines.iter().filter_map(|line| Some((line, line.predicted.as_ref()?)));
+        lines.flat_map(move |(line, predicted)| {
+            let rows = predicted.rows.iter();
+            rows.map(move |row| predicted_efficiency(training.view, panel, line, row))
+        })
+    });
+    let values = values.chain(predicted).flat_map(Estimate::ends);
     let values: Vec<f64> = values.collect();
     let titles = training.titles();
     panels::lay(
@@ -52,13 +61,19 @@ fn draw(training: &Training) -> Drawing {
             y.draw_left(drawing, frame, &format!("efficiency{words}"));
             let whole = y.at(1.0);
             drawing.dashes((frame.left, whole), (frame.right, whole), theme::INK, 3.0);
+            let view = training.view;
+            training.draw_predictions(panel, drawing, (&x, &y), |line, row| {
+                predicted_efficiency(view, panel, line, row)
+            });
             for line in &panel.lines {
                 training.draw_line(line, drawing, &x, &y, |row| base.efficiency(line, row));
             }
             frame.draw(drawing);
             let lines = panel.lines.iter();
-            training
-                .draw_ends(lines, drawing, frame, &y, |line, row| base.efficiency(line, row).value);
+            training.draw_ends(lines, drawing, frame, &y, |line, row| match row.of_machine() {
+                true if training.is_predicted => predicted_efficiency(view, panel, line, row).value,
+                _ => base.efficiency(line, row).value,
+            });
         },
     );
     let note = if training.is_simulated() {
@@ -67,13 +82,15 @@ fn draw(training: &Training) -> Drawing {
         "Efficiency: step time of the base over step time. Every rank has the same work (weak scaling)."
     };
     let note = format!(
-        "{note} {}{} Dashed: ideal.{}",
+        "{note} {}{}{} {}: ideal.{}",
         bases(training),
         if training.view.own_base {
             "Each line has its own base, on the fewest ranks that it has."
         } else {
             "All lines of a panel have the same base."
         },
+        predicted_bases(training),
+        if training.is_predicted { "Dashed in black" } else { "Dashed" },
         Axis::efficiencies(&values, 1.0, 0.0).bend_in_words(),
     );
     let notes = vec![note, POINTS.to_string()];
@@ -142,6 +159,59 @@ impl Base {
     }
 }
 
+/// The fastest prediction of a panel on as many ranks as the base has; relative to itself, that of the line.
+fn predicted_base<'a>(view: View, panel: &Panel<'a>, line: &Line<'a>) -> Option<&'a Row> {
+    if view.own_base {
+        return line.predicted.as_ref()?.at(ranks_of(line.rows.first()?));
+    }
+    let ranks = panel.lines.iter().flat_map(|line| &line.rows).map(|row| ranks_of(row));
+    let ranks = ranks.fold(f64::INFINITY, f64::min);
+    let at = panel.lines.iter().filter_map(|line| line.predicted.as_ref()?.at(ranks));
+    at.min_by(|a, b| a.time_us.value.partial_cmp(&b.time_us.value).expect("numbers"))
+}
+
+/// The efficiency of a prediction; nothing if there is no prediction on as many ranks as the base has.
+fn predicted_efficiency(view: View, panel: &Panel, line: &Line, row: &Row) -> Estimate {
+    let base_us = predicted_base(view, panel, line).and_then(|base| base.time_us.value);
+    base_us.map_or(Estimate::default(), |base_us| {
+        let Estimate { value, interval } = row.time_us.map(|time_us| base_us / time_us);
+        Estimate { value, interval: interval.map(|(low, high)| (high, low)) }
+    })
+}
+
+/// The base of the predictions of each panel in a sentence.
+fn predicted_bases(training: &Training) -> String {
+    if !training.is_predicted {
+        return String::new();
+    }
+    if training.view.own_base {
+        return " Predictions are relative to the prediction of the same line on its fewest measured ranks.".into();
+    }
+    let of = |panel: &Panel| {
+        let bases = panel.lines.iter().filter_map(|line| {
+            let base = predicted_base(training.view, panel, line)?;
+            let is_of_line =
+                line.predicted.iter().flat_map(|it| &it.rows).any(|row| std::ptr::eq(*row, base));
+            is_of_line.then_some((base, &line.policy))
+        });
+        let (base, policy) = bases.take(1).next()?;
+        let time = theme::significant(base.time_us.value? / 1e3, 3);
+        let ranks = theme::ranks(ranks_of(base));
+        Some(format!("{}{HARD_SPACE}{policy} on {ranks}, {time} ms", panel.name))
+    };
+    let bases: Vec<String> = training.panels.iter().filter_map(of).collect();
+    match bases.as_slice() {
+        [] => " There is no prediction on as many ranks as the base has, so none is drawn.".into(),
+        bases => {
+            format!(
+                " Predictions have a base of their own, the fastest of them: {}. Their bands are those of step times over its \
+                 median.",
+                bases.join("; ")
+            )
+        }
+    }
+}
+
 /// The base of each panel in a sentence.
 fn bases(training: &Training) -> String {
     let of = |panel: &Panel| {
@@ -175,13 +245,33 @@ fn finding(training: &Training) -> String {
         Some(format!("{}{HARD_SPACE}{}{to}", panel.name, described(first)))
     };
     let each: Vec<String> = training.panels.iter().filter_map(of).collect();
-    format!("Efficiency on {} ranks: {}.", theme::exact(ranks), each.join("; "))
+    let predicted: Vec<String> =
+        training.panels.iter().filter_map(|panel| predicted_span(training, panel, ranks)).collect();
+    let predicted = match predicted.as_slice() {
+        [] => String::new(),
+        each => format!(" Predicted: {}.", each.join("; ")),
+    };
+    format!("Efficiency on {} ranks: {}.{predicted}", theme::exact(ranks), each.join("; "))
+}
+
+/// The predicted efficiencies of a panel on as many ranks, the highest and the lowest.
+fn predicted_span(training: &Training, panel: &Panel, ranks: f64) -> Option<String> {
+    let at = |line: &Line| {
+        let row = line.predicted.as_ref()?.at(ranks)?;
+        predicted_efficiency(training.view, panel, line, row).value
+    };
+    let known: Vec<f64> = panel.lines.iter().filter_map(at).collect();
+    let (low, high) =
+        (known.iter().copied().reduce(f64::min)?, known.iter().copied().reduce(f64::max)?);
+    let words = |efficiency: f64| theme::significant(efficiency, 2);
+    let to = if words(low) == words(high) { String::new() } else { format!(" to {}", words(low)) };
+    Some(format!("{}{HARD_SPACE}{}{to}", panel.name, words(high)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{POLICIES, RANKS, WORKLOADS, policy, scaling, step};
+    use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling, step};
 
     #[test]
     fn all_policies_have_one_base_and_the_best_and_worst_are_said() {
@@ -248,17 +338,17 @@ mod tests {
         assert!(said.contains("MEASURED") && !said.contains("SIMULATED"), "{said}");
         assert!(FIGURE.refusal(&rows[..1]).ends_with("for several numbers of ranks"));
         // Relative to itself, the tree has 90 of 160 ms.
-        let table = crate::synthetic::table(&rows);
+        let table = synthetic::table(&rows);
         let view = View { own_base: true, ..View::default() };
         let mut own = sheets(&Rows::of(&table), view);
         let Some(Sheet::Drawn { drawing, .. }) = own.pop() else { panic!("it is drawn") };
         let said = drawing.prose();
         assert!(said.contains("0.80 (ring) to 0.56 (tree)"), "{said}");
         assert!(said.contains("Each line has its own base"), "{said}");
-        // Beside simulated rows they have a picture of their own.
+        // Beside rows of other policies they have a picture of their own.
         let both = [rows.to_vec(), scaling(&["vgg16"], &["ddp"], &[6, 12])].concat();
         assert_eq!(FIGURE.drawings(&both).len(), 2);
-        let sheets = sheets(&Rows::of(&crate::synthetic::table(&both)), View::default());
+        let sheets = sheets(&Rows::of(&synthetic::table(&both)), View::default());
         let suffixes: Vec<&str> = sheets
             .iter()
             .map(|sheet| match sheet {
@@ -267,6 +357,44 @@ mod tests {
             })
             .collect();
         assert_eq!(suffixes, ["", "measured"]);
+    }
+
+    /// 100 and 200 ms were predicted where 80 and 100 ms were measured.
+    #[test]
+    fn predictions_are_beside_measured_steps_with_a_base_of_their_own() {
+        let on = |algorithm: &str, ranks: &str, time_us: f64| {
+            let row = step(algorithm, "bitvector", 64.0, 5.0).with("ranks", ranks);
+            row.with("nodes", ranks).with_estimate("time_us_p50", time_us, 1000.0)
+        };
+        let predicted = |algorithm: &str, ranks: &str, time_us: f64| {
+            let row = on(algorithm, ranks, time_us).with("source", "simulated");
+            row.with("machine", "here").with("emulated", "false")
+        };
+        let measured = [on("ring", "2", 80e3), on("ring", "4", 100e3), on("tree", "2", 90e3)];
+        let simulated = [predicted("ring", "2", 100e3), predicted("ring", "4", 200e3)];
+        let words = |rows: &[&[synthetic::Row]]| FIGURE.words(&rows.concat());
+        let said = words(&[&measured, &simulated]);
+        for expected in [
+            "on 4 ranks: resnet50 0.80 (ring). Predicted: resnet50 0.50. ",
+            "SIMULATED: the same settings on the calibrated machine",
+            "MEASURED (points) · ",
+            " · SIMULATED (dashed, bands) ",
+            "Base: resnet50 ring on 2 ranks. All lines of a panel have the same base. Predictions have a base of their \
+             own, the fastest of them: resnet50 ring on 2 ranks, 100 ms. Their bands are those of step times over its median. Dashed in black: ideal.",
+            "There is no prediction of tree; beside their points is the fastest prediction of other algorithms.",
+            "SIMULATED on machine here",
+        ] {
+            assert!(said.contains(expected), "{said}\nexpected {expected}");
+        }
+        // Another workload has other predictions, and without a base there are none.
+        let other: Vec<_> = simulated.iter().map(|row| row.with("backward_ms", "1")).collect();
+        assert!(!words(&[&measured, &other]).contains("SIMULATED"));
+        let said = words(&[&measured, &simulated[1..]]);
+        assert!(said.contains("There is no prediction on as many ranks as the base has"), "{said}");
+        assert!(!said.contains("Predicted:"), "{said}");
+        // Where they reach further, the numbers at the right are theirs.
+        let said = words(&[&measured, &simulated, &[predicted("ring", "16", 400e3)]]);
+        assert!(said.contains(" 16 ") && said.contains(" 0.250 ring "), "{said}");
     }
 
     #[test]

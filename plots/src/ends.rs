@@ -9,14 +9,17 @@ use crate::view::View;
 const ROOM: f64 = 165.0;
 /// The text size of names, small enough that they take less than half a panel.
 const NAME: f64 = 21.0;
-/// The smallest distance between numbers, in pixels.
+/// The smallest distance between numbers, in pixels: on a screen, and on paper.
 const APART: f64 = 34.0;
+const APART_ON_PAPER: f64 = 29.0;
 
 /// The last point of a line.
 pub(crate) struct End {
     /// Its vertical pixel.
     pub y: f64,
     pub style: usize,
+    /// Whether its marker is hollow.
+    pub hollow: bool,
     pub words: String,
     pub name: String,
 }
@@ -33,7 +36,8 @@ pub(crate) fn room<'a>(view: View, names: impl Iterator<Item = &'a str>) -> f64 
 pub(crate) fn draw(view: View, drawing: &mut Drawing, frame: Frame, mut ends: Vec<End>) {
     ends.sort_by(|a, b| a.y.total_cmp(&b.y));
     let heights: Vec<f64> = ends.iter().map(|end| end.y).collect();
-    let places = spread(&heights, frame.top + APART / 2.0, frame.bottom - APART / 2.0);
+    let apart = if view.is_paper() { APART_ON_PAPER } else { APART };
+    let places = spread(&heights, apart, (frame.top + apart / 2.0, frame.bottom - apart / 2.0));
     for (end, y) in ends.iter().zip(places) {
         let x = frame.right;
         drawing.line(
@@ -41,7 +45,7 @@ pub(crate) fn draw(view: View, drawing: &mut Drawing, frame: Frame, mut ends: Ve
             theme::SOFT,
             2.0,
         );
-        theme::marker(drawing, end.style, (x + 48.0, y), 9.0, false);
+        theme::marker(drawing, end.style, (x + 48.0, y), 9.0, end.hollow);
         let words = Text::new(&end.words, (x + 64.0, y), view.small()).centered();
         drawing.text(Text { align: Align::Left, ..words });
         // On paper the legend names the markers.
@@ -54,18 +58,18 @@ pub(crate) fn draw(view: View, drawing: &mut Drawing, frame: Frame, mut ends: Ve
     }
 }
 
-/// Moves sorted heights so that they are at least [`APART`], and between top and bottom as long as
+/// Moves sorted heights so that they are at least so far apart, and between top and bottom as long as
 /// there is room. The middle of a crowd stays where it is.
-fn spread(heights: &[f64], top: f64, bottom: f64) -> Vec<f64> {
+fn spread(heights: &[f64], apart: f64, (top, bottom): (f64, f64)) -> Vec<f64> {
     // Each crowd is its middle and its number of heights. Neighbours that touch are merged.
     let mut crowds: Vec<(f64, usize)> = Vec::new();
     for height in heights {
         let mut crowd = (*height, 1);
         loop {
-            let half = APART * (crowd.1 as f64 - 1.0) / 2.0;
+            let half = apart * (crowd.1 as f64 - 1.0) / 2.0;
             crowd.0 = crowd.0.min(bottom - half).max(top + half);
             let Some((middle, count)) = crowds.last().copied() else { break };
-            let reach = APART * (count + crowd.1) as f64 / 2.0;
+            let reach = apart * (count + crowd.1) as f64 / 2.0;
             if crowd.0 - middle >= reach {
                 break;
             }
@@ -76,7 +80,7 @@ fn spread(heights: &[f64], top: f64, bottom: f64) -> Vec<f64> {
         crowds.push(crowd);
     }
     let places = |(middle, count): (f64, usize)| {
-        (0..count).map(move |index| middle + APART * (index as f64 - (count as f64 - 1.0) / 2.0))
+        (0..count).map(move |index| middle + apart * (index as f64 - (count as f64 - 1.0) / 2.0))
     };
     crowds.into_iter().flat_map(places).collect()
 }
@@ -87,15 +91,15 @@ mod tests {
 
     #[test]
     fn crowded_heights_are_spread_and_others_stay() {
-        assert_eq!(spread(&[100.0, 200.0], 0.0, 1000.0), [100.0, 200.0]);
-        assert_eq!(spread(&[100.0, 100.0, 500.0], 0.0, 1000.0), [83.0, 117.0, 500.0]);
-        assert_eq!(spread(&[5.0, 5.0], 0.0, 1000.0), [0.0, 34.0]);
-        assert_eq!(spread(&[999.0, 1000.0], 0.0, 1000.0), [966.0, 1000.0]);
-        assert_eq!(spread(&[], 0.0, 1000.0), [0.0; 0]);
+        assert_eq!(spread(&[100.0, 200.0], APART, (0.0, 1000.0)), [100.0, 200.0]);
+        assert_eq!(spread(&[100.0, 100.0, 500.0], APART, (0.0, 1000.0)), [83.0, 117.0, 500.0]);
+        assert_eq!(spread(&[5.0, 5.0], APART, (0.0, 1000.0)), [0.0, 34.0]);
+        assert_eq!(spread(&[999.0, 1000.0], APART, (0.0, 1000.0)), [966.0, 1000.0]);
+        assert_eq!(spread(&[], APART, (0.0, 1000.0)), [0.0; 0]);
         for count in 1..12 {
             let heights: Vec<f64> =
                 (0..count).map(|index| 400.0 + f64::from(index) * 7.0).collect();
-            let places = spread(&heights, 0.0, 500.0);
+            let places = spread(&heights, APART, (0.0, 500.0));
             assert_eq!(places.len(), heights.len());
             assert!(places.windows(2).all(|pair| pair[1] - pair[0] > APART - 1e-6), "{places:?}");
             assert!(

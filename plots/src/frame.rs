@@ -9,6 +9,15 @@ pub(crate) struct Frame {
     pub top: f64,
     pub right: f64,
     pub bottom: f64,
+    /// Whether a panel below it has the title of its horizontal axis.
+    pub has_panel_below: bool,
+}
+
+impl Frame {
+    /// A frame with nothing below.
+    pub fn new(left: f64, top: f64, right: f64, bottom: f64) -> Frame {
+        Frame { left, top, right, bottom, has_panel_below: false }
+    }
 }
 
 impl Frame {

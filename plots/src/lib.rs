@@ -29,6 +29,7 @@
 //! | `ratios.rs`         | the ratios that these two are drawn from                      |
 //! | `predicted.rs`      | simulated steps beside measured ones                          |
 //! | `bus_bandwidth.rs`  | bus bandwidth over message size, per algorithm                |
+//! | `time_by_size.rs`   | time over message size, per algorithm                         |
 //! | `over_fastest.rs`   | time over the shortest at the same size, per algorithm        |
 //! | `roofline.rs`       | share of the reference over message size, per algorithm       |
 //! | `negotiation.rs`    | negotiation time and messages per step over cycle time        |
@@ -52,7 +53,7 @@
 //! | `policies.rs`       | the names of policies, and their order                        |
 //! | `ends.rs`           | numbers at the right ends of lines                            |
 //! | `series.rs`         | points with a line, markers and intervals                     |
-//! | `relative.rs`       | allreduces relative to the least of their size                |
+//! | `relative.rs`       | allreduces, by themselves or relative to the least of their size |
 //! | `line.rs`           | the values of an algorithm over message size                  |
 //! | `engines.rs`        | the engines that predicted simulated allreduces, in words     |
 //! | `layout.rs`         | the distribution of ranks over nodes                          |
@@ -133,6 +134,7 @@ mod surface;
 mod synthetic;
 mod theme;
 mod throughput;
+mod time_by_size;
 mod timeline;
 mod training;
 mod validation;
@@ -155,9 +157,10 @@ use drawing::Drawing;
 use view::{Medium, View};
 
 /// The registry: every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 21] = [
+const FIGURES: [Figure; 22] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
+    time_by_size::FIGURE,
     over_fastest::FIGURE,
     roofline::FIGURE,
     negotiation::FIGURE,

@@ -49,9 +49,10 @@ impl Line {
         rows: &[&Row],
         shown: impl Fn(&Row) -> Estimate,
     ) -> Vec<Line> {
+        let algorithms = selection.algorithms();
         let mut lines: BTreeMap<String, Vec<Point>> = BTreeMap::new();
         for row in rows {
-            lines.entry(selection.algorithm(row)).or_default().extend(Point::of(row, &shown));
+            lines.entry(algorithms.name(row)).or_default().extend(Point::of(row, &shown));
         }
         let line = |(algorithm, mut points): (String, Vec<Point>)| {
             points.sort_by(|a, b| a.size.total_cmp(&b.size));

@@ -23,6 +23,7 @@ fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
         complete: |row| row.parts_us[0] > Some(0.0) && row.time_us.value > Some(0.0),
         columns: "time_us_p50 and part_compute_us (and no second policy)",
         ranks_min: 2,
+        predictions: false,
     };
     let one_policy = |training: &Training| {
         training.panels.iter().all(|panel| panel.lines.len() == 1).then(|| draw(training))

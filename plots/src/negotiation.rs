@@ -35,7 +35,8 @@ fn sheet(mut selection: Selection, view: View) -> Sheet {
         let measured = row.negotiation_us.value.is_some() || row.messages.value.is_some();
         measured && row.cycle_time_ms.is_some() && row.fusion_threshold_bytes.is_some()
     });
-    let names: Vec<String> = selection.rows.iter().map(|row| selection.algorithm(row)).collect();
+    let algorithms = selection.algorithms();
+    let names: Vec<String> = selection.rows.iter().map(|row| algorithms.name(row)).collect();
     let preferred = names.iter().find(|name| *name == PREFERRED).or(names.iter().min());
     let Some(algorithm) = preferred else {
         let needed = "cycle_time_ms, fusion_threshold_bytes and one of negotiation_us_p50 and \
@@ -159,6 +160,8 @@ impl Panel {
             let values = line.rows.iter().filter_map(value);
             let mut series = Series::new(line.threshold, values);
             series.hollow = hollow(line.plane);
+            // They are side by side.
+            series.radius = theme::MARKER;
             if is_joined {
                 join(drawing, &series.path(), line.plane, theme::series(line.threshold));
             }

@@ -26,7 +26,7 @@ static RATIO: Relative = Relative {
     least_lines: 2,
     axis: Axis::logarithmic,
     axis_title: "time over the shortest",
-    mark: (1.0, "fastest", 120.0),
+    mark: Some((1.0, "fastest", 120.0)),
     finding,
     note: "Each point is relative to the fastest algorithm at its size. Intervals are those of the time.",
 };

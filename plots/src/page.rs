@@ -36,7 +36,7 @@ impl Entry<'static> {
         Entry {
             sign: Box::new(move |drawing, at| {
                 drawing.line(&sign_ends(at), theme::series(style), 3.0);
-                theme::marker(drawing, style, at, theme::MARKER, false);
+                theme::marker(drawing, style, at, theme::radius(style), false);
             }),
             label: label.to_string(),
         }

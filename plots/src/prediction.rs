@@ -46,7 +46,8 @@ pub(crate) fn draw(view: View, points: &[Prediction]) -> Option<Drawing> {
     }
     let rows = Rows::of(points);
     let title = "Predicted over measured time of an allreduce, by algorithm and size";
-    let mut page = Page::new(view, title, &finding(points, &rows.algorithms));
+    let panels = panels(points);
+    let mut page = Page::new(view, title, &finding(points, &rows.algorithms, &panels));
     page.legend(&rows.entries());
     let mut looks = Vec::new();
     if points.iter().any(|point| !point.scored) {
@@ -54,7 +55,6 @@ pub(crate) fn draw(view: View, points: &[Prediction]) -> Option<Drawing> {
     }
     looks.push(band());
     page.legend(&looks);
-    let panels = panels(points);
     let titles: Vec<String> = panels.iter().map(|panel| panel.title.clone()).collect();
     let wide = |name: &String| text_width(name, view.small(), false);
     let left = rows.algorithms.iter().map(wide).fold(0.0, f64::max) + 24.0;
@@ -194,14 +194,17 @@ fn panels(points: &[Prediction]) -> Vec<Panel<'_>> {
     in_order(points.iter().map(title)).into_iter().map(panel).collect()
 }
 
-/// The finding of the picture in a sentence.
-fn finding(points: &[Prediction], algorithms: &[String]) -> String {
-    let of = |algorithm: &String| {
-        let own = points.iter().filter(|point| point.scored && point.algorithm == *algorithm);
+/// The finding of the picture in a sentence: the median of all points, and the least and largest of those at the right of
+/// panels.
+fn finding(points: &[Prediction], algorithms: &[String], panels: &[Panel]) -> String {
+    let of = |algorithm: &String, panel: &Panel| {
+        let own = panel.points.iter().filter(|it| it.scored && it.algorithm == *algorithm);
         let error = median(own.map(|point| point.error_percent().abs()).collect())?;
-        Some((error, algorithm.clone()))
+        let place = if panels.len() > 1 { format!(", {}", panel.title) } else { String::new() };
+        Some((error, format!("{algorithm}{place}")))
     };
-    let mut each: Vec<(f64, String)> = algorithms.iter().filter_map(of).collect();
+    let shown = |panel| algorithms.iter().filter_map(move |algorithm| of(algorithm, panel));
+    let mut each: Vec<(f64, String)> = panels.iter().flat_map(shown).collect();
     each.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let described = |(error, algorithm): &(f64, String)| {
         format!("{}{HARD_SPACE}% ({algorithm})", theme::significant(*error, 2))
@@ -277,6 +280,24 @@ mod tests {
         let said = words(&both);
         assert!(said.contains("mpi, 4 ranks on 1 node −"), "{said}");
         assert!(said.contains("threads, 2 ranks on 1 node −"), "{said}");
+    }
+
+    /// Of tree, the errors are 12 % on one place and 38 % on another: each is at the right of a panel.
+    #[test]
+    fn the_range_that_is_said_is_that_of_the_numbers_at_the_right() {
+        let other = on_threads("2")
+            .replace("-0.1200,-0.1600,-0.0700", "0.4200,0.3800,0.4700")
+            .replace("0.1400,0.1000,0.1900", "0.3800,0.3400,0.4300");
+        let both = validation() + other.split_once('\n').unwrap().1;
+        let said = words(&both);
+        let (finding, _) = said.split_once(" 64 B ").unwrap();
+        assert!(
+            finding.ends_with("from 8.0 % (ring, mpi, 4 ranks on 1 node) to 38 % (tree, threads, 2 ranks on 1 node)."),
+            "{finding}"
+        );
+        for number in [" ring 8.0 % ", " tree 12 % ", " tree 38 % "] {
+            assert!(said.contains(number), "{said}");
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub(crate) fn draw(view: View, points: &[Published]) -> Option<Drawing> {
     let (left, right) = (theme::MARGIN + names, view.width() - theme::MARGIN - RIGHT);
     let top = page.y + 44.0;
     let bottom = top + HEADING * machines.len() as f64 + ROW * points.len() as f64 + 14.0;
-    let frame = Frame { left, top, right, bottom };
+    let frame = Frame::new(left, top, right, bottom);
     let ratios: Vec<f64> = points.iter().map(Published::ratio).collect();
     let x = Axis::around(1.0, 0.3, &ratios, 10.0, (left, right));
     let drawing = &mut page.drawing;

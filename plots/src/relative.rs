@@ -1,4 +1,4 @@
-//! Allreduces alone, each relative to the least of its size: what two figures have in common.
+//! Allreduces alone, by themselves or relative to the least of their size: what several figures have in common.
 //!
 //! Lines over message size, one per algorithm; each layout of ranks is a panel, and all panels have the same axes.
 
@@ -37,7 +37,7 @@ pub(crate) struct Relative {
     pub axis: fn(&[f64], f64, f64) -> Axis,
     pub axis_title: &'static str,
     /// A dashed line at this value, the word at its right end, and the room for it in pixels.
-    pub mark: (f64, &'static str, f64),
+    pub mark: Option<(f64, &'static str, f64)>,
     pub finding: fn(&[Panel]) -> String,
     /// What the values are relative to.
     pub note: &'static str,
@@ -131,7 +131,7 @@ impl<'a> Picture<'a> {
             [_] => vec![String::new()],
             panels => panels.iter().map(|panel| panel.layout.to_string()).collect(),
         };
-        let shape = Shape::usual(LEFT, mark.2, titles.len());
+        let shape = Shape::usual(LEFT, mark.map_or(20.0, |(_, _, room)| room), titles.len());
         panels::lay(&mut page, &titles, shape, |drawing, index, frame| {
             let x = Axis::bytes(&sizes, frame.left, frame.right);
             let y = axis(&values, frame.bottom, frame.top);
@@ -145,13 +145,14 @@ impl<'a> Picture<'a> {
 impl Relative {
     fn draw(&self, lines: &[Line], drawing: &mut Drawing, frame: Frame, (x, y): (&Axis, &Axis)) {
         let Frame { left, right, .. } = frame;
-        let (value, word, _) = self.mark;
         x.draw_below(drawing, frame, "message size");
         y.draw_left(drawing, frame, self.axis_title);
-        let at = y.at(value);
-        drawing.dashes((left, at), (right, at), theme::INK, 3.0);
-        let word = Text::new(word, (0.0, at), theme::TICK).centered();
-        drawing.text(Text { align: Align::Left, at: (right + 14.0, word.at.1), ..word });
+        if let Some((value, word, _)) = self.mark {
+            let at = y.at(value);
+            drawing.dashes((left, at), (right, at), theme::INK, 3.0);
+            let word = Text::new(word, (0.0, at), theme::TICK).centered();
+            drawing.text(Text { align: Align::Left, at: (right + 14.0, word.at.1), ..word });
+        }
         for line in lines {
             line.draw(drawing, x, y);
         }

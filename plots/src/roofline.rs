@@ -27,7 +27,7 @@ static SHARE: Relative = Relative {
     least_lines: 1,
     axis: |shares, from, to| Axis::shares(100.0, shares, from, to),
     axis_title: "share of the reference (%)",
-    mark: (100.0, "reference", 160.0),
+    mark: Some((100.0, "reference", 160.0)),
     finding,
     note: "Reference: a kernel with the memory reads and writes of an allreduce, on the same threads without \
            synchronisation, or the time in which cores pass each other a cache line, whichever is longer: the shortest of \

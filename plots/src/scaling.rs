@@ -11,8 +11,8 @@ use crate::distinct;
 use crate::drawing::Drawing;
 use crate::page::{Entry, Page};
 use crate::panels;
-use crate::predicted::Predicted;
-use crate::rows::{Row, Rows};
+use crate::predicted::{self, Predicted};
+use crate::rows::{Estimate, Row, Rows};
 use crate::selection::{self, Selection, ranks_of};
 use crate::series::{Series, Value};
 use crate::view::View;
@@ -50,20 +50,22 @@ impl<'a> Picture<'a> {
         if selection.ranks().len() < 2 {
             return None;
         }
+        let algorithms = selection.algorithms();
         let mut names: Vec<String> =
-            selection.rows.iter().map(|row| selection.algorithm(row)).collect();
+            selection.rows.iter().map(|row| algorithms.name(row)).collect();
         names.sort();
         names.dedup();
         let line = |algorithm: String| {
             let own = selection.rows.iter().copied();
-            let mut own: Vec<&Row> =
-                own.filter(|row| selection.algorithm(row) == algorithm).collect();
+            let mut own: Vec<&Row> = own.filter(|row| algorithms.name(row) == algorithm).collect();
             own.sort_by(|a, b| {
                 (ranks_of(a), time_ms(a)).partial_cmp(&(ranks_of(b), time_ms(b))).expect("numbers")
             });
             own.dedup_by_key(|row| row.ranks);
             // Algorithms with groups have no prediction.
-            let predicted = Predicted::of(rows, &selection, &algorithm);
+            let predicted = selection.rows.first().and_then(|measured| {
+                Predicted::of(rows, measured, |row| row.algorithm == algorithm)
+            });
             Line { algorithm, rows: own, predicted }
         };
         let lines: Vec<Line> = names.into_iter().map(line).collect();
@@ -101,10 +103,10 @@ impl<'a> Picture<'a> {
             let styled_predicted =
                 || styled().filter_map(|(style, line)| Some((style, line.predicted.as_ref()?)));
             for (style, predicted) in styled_predicted() {
-                predicted.draw_band(drawing, style, &x, &y);
+                predicted.draw_band(drawing, style, (&x, &y), in_ms);
             }
             for (style, predicted) in styled_predicted() {
-                predicted.draw_line(drawing, style, &x, &y);
+                predicted.draw_line(drawing, style, (&x, &y), in_ms);
             }
             for (style, line) in styled() {
                 line.draw(drawing, style, &x, &y);
@@ -115,18 +117,10 @@ impl<'a> Picture<'a> {
                     fusion threshold and cycle time may differ between points. Among layouts with \
                     equal ranks, the one on most nodes. Lines only join the points.";
         let mut notes = vec![note.to_string()];
-        notes.extend(predicted().take(1).map(|line| {
-            format!(
-                "Dashed: SIMULATED on machine {}, the fastest of the same settings. Bands of 90 %: the intervals of \
-                 its parameters, and how far measured times are from their predictions.",
-                line.machine()
-            )
-        }));
+        notes.extend(predicted().take(1).map(Predicted::note));
         let mut caption = Caption::of(&self.selection, |row| row.time_us, notes);
         if predicted().next().is_some() {
-            caption.simulated = true;
-            caption.origin = caption.origin.replacen("MEASURED", "MEASURED (points)", 1);
-            caption.origin += " · SIMULATED (dashed, bands)";
+            predicted::mark(&mut caption);
         }
         page.finish(&caption)
     }
@@ -165,12 +159,13 @@ impl<'a> Picture<'a> {
 
 impl Line<'_> {
     fn draw(&self, drawing: &mut Drawing, style: usize, x: &Axis, y: &Axis) {
-        let value = |row: &&Row| {
-            let time_ms = row.time_us.map(|time_us| time_us / 1e3);
-            Value::of(x.at(ranks_of(row)), y, time_ms)
-        };
+        let value = |row: &&Row| Value::of(x.at(ranks_of(row)), y, in_ms(row));
         Series::new(style, self.rows.iter().filter_map(value)).draw(drawing);
     }
+}
+
+fn in_ms(row: &Row) -> Estimate {
+    row.time_us.map(|time_us| time_us / 1e3)
 }
 
 fn time_ms(row: &Row) -> f64 {

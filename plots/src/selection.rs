@@ -196,17 +196,66 @@ impl<'a> Selection<'a> {
         planes
     }
 
-    /// The name of a row's algorithm, with its number of groups and how ranks start together, if these vary.
+    /// The names of algorithms, with their numbers of groups and how ranks start together, if these vary.
+    pub fn algorithms(&self) -> Algorithms {
+        let mut known: BTreeMap<String, [Values; 2]> = BTreeMap::new();
+        for row in &self.rows {
+            if !known.contains_key(&row.algorithm) {
+                known.insert(row.algorithm.clone(), Default::default());
+            }
+            let of = known.get_mut(&row.algorithm).expect("it is there");
+            for (values, value) in of.iter_mut().zip([&row.groups, &row.sync]) {
+                values.add(value);
+            }
+        }
+        Algorithms { known }
+    }
+
+    /// The name of a row's algorithm. For many rows, ask [`Selection::algorithms`].
     pub fn algorithm(&self, row: &Row) -> String {
-        let varies = |of: fn(&Row) -> &str| {
-            let alike = || self.rows.iter().filter(|other| other.algorithm == row.algorithm);
-            !of(row).is_empty() && alike().any(|other| of(other) != of(row))
+        self.algorithms().name(row)
+    }
+}
+
+/// The names of the algorithms of a selection.
+pub(crate) struct Algorithms {
+    /// By algorithm: the numbers of groups, and how ranks start together.
+    known: BTreeMap<String, [Values; 2]>,
+}
+
+/// The values of a column: one, or several.
+#[derive(Default)]
+struct Values {
+    first: Option<String>,
+    vary: bool,
+}
+
+impl Values {
+    fn add(&mut self, value: &str) {
+        match &self.first {
+            None => self.first = Some(value.to_string()),
+            Some(first) => self.vary |= first != value,
+        }
+    }
+
+    /// Whether there is another value than this one.
+    fn has_other(&self, value: &str) -> bool {
+        self.vary || self.first.as_ref().is_some_and(|first| first != value)
+    }
+}
+
+impl Algorithms {
+    /// The name of a row's algorithm.
+    pub fn name(&self, row: &Row) -> String {
+        let [groups, sync] = match self.known.get(&row.algorithm) {
+            Some([groups, sync]) => [groups.has_other(&row.groups), sync.has_other(&row.sync)],
+            None => [false; 2],
         };
         let mut name = row.algorithm.clone();
-        if varies(|row| &row.groups) {
+        if groups && !row.groups.is_empty() {
             name += &format!(", groups {}", row.groups);
         }
-        if varies(|row| &row.sync) {
+        if sync && !row.sync.is_empty() {
             name += &format!(", {}", row.sync);
         }
         name

@@ -33,9 +33,9 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// A series with filled markers of the usual size.
+    /// A series with filled markers of the size of its style.
     pub fn new(style: usize, values: impl Iterator<Item = Value>) -> Series {
-        Series { style, radius: theme::MARKER, hollow: false, values: values.collect() }
+        Series { style, radius: theme::radius(style), hollow: false, values: values.collect() }
     }
 
     /// The places of the points.

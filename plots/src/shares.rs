@@ -24,6 +24,7 @@ pub(crate) fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
         },
         columns: "a measured time_us_p50, bound_us and data_us_p50",
         ranks_min: 1,
+        predictions: false,
     };
     Training::sheets(rows, view, &wanted, |training| Some(draw(training)))
 }

@@ -22,6 +22,7 @@ fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
         complete: |row| row.throughput().value > Some(0.0),
         columns: "throughput_samples_s_p50, or a measured time_us_p50 (a baseline too),",
         ranks_min: 2,
+        predictions: false,
     };
     Training::sheets(rows, view, &wanted, |training| {
         let speedup = Speedup::of(training)?;
@@ -231,7 +232,7 @@ mod tests {
     fn a_number_covers_no_marker() {
         let at = |points: &[Point]| {
             let mut drawing = Drawing::default();
-            let frame = Frame { left: 0.0, top: 0.0, right: 900.0, bottom: 600.0 };
+            let frame = Frame::new(0.0, 0.0, 900.0, 600.0);
             number(&mut drawing, frame, points, (500.0, 300.0), 4.73);
             drawing.texts()[0].at
         };
@@ -258,7 +259,7 @@ mod tests {
         let coordinator = wide("horovod-coordinator", "50", "200");
         let rows = [coordinator, wide("ddp", "80", "150")].concat();
         let rows = Rows::of(&synthetic::table(&rows));
-        let wanted = Wanted { complete: |_| true, columns: "", ranks_min: 2 };
+        let wanted = Wanted { complete: |_| true, columns: "", ranks_min: 2, predictions: false };
         let seen = std::cell::Cell::new(0);
         Training::sheets(&rows, View::default(), &wanted, |training| {
             let speedup = Speedup::of(training)?;

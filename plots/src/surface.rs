@@ -10,10 +10,10 @@
 use std::collections::HashMap;
 
 use crate::caption::Caption;
-use crate::cell::{CELL_GAP, Cell, Shape};
+use crate::cell::{Cell, OUTLINE, Shape};
 use crate::color_bar::Colors;
 use crate::defaults;
-use crate::drawing::{Align, Drawing, Text};
+use crate::drawing::{Align, Drawing, Text, text_width};
 use crate::hatch::{Hatch, Rectangle};
 use crate::page::{Entry, Page};
 use crate::rows::Rows;
@@ -33,10 +33,11 @@ fn sheet(mut selection: Selection, view: View) -> Sheet {
         let needed = "all of time_us_p50, fusion_threshold_bytes and cycle_time_ms";
         return Sheet::Skipped { reason: selection.nothing_to_draw("step", needed) };
     }
+    let algorithms = selection.algorithms();
     let cells = selection
         .rows
         .iter()
-        .filter_map(|row| Some(Cell { algorithm: selection.algorithm(row), ..Cell::of(row)? }))
+        .filter_map(|row| Some(Cell { algorithm: algorithms.name(row), ..Cell::of(row)? }))
         .collect();
     let surface = Surface::of(cells, selection.control_planes(), Stars::One);
     let title = "Step time by fusion threshold and cycle time";
@@ -135,7 +136,8 @@ impl Surface {
                 let panel = Panel { algorithm, plane, left, top };
                 self.draw_panel(&mut page.drawing, &shape, &colors, &panel);
             }
-            for (index, cycle) in self.cycles.iter().enumerate() {
+            let cycles = self.cycles.iter().enumerate();
+            for (index, cycle) in cycles.filter(|(index, _)| shape.labels_cycle(*index)) {
                 let at =
                     (left_of(view) - 16.0, shape.cell_top(top, index) + shape.cell_height / 2.0);
                 let label = Text::new(theme::tick(*cycle), at, theme::TICK).centered();
@@ -145,13 +147,17 @@ impl Surface {
         }
         for column in 0..self.planes.len() {
             let left = left_of(view) + column as f64 * (shape.panel_width() + PANEL_GAP);
-            for (index, threshold) in self.thresholds.iter().enumerate() {
-                let x = left + (index as f64 + 0.5) * shape.cell_width;
-                let label = Text::new(
-                    theme::threshold_mib(*threshold),
-                    (x, page.y + 38.0),
-                    shape.label_size,
-                );
+            let thresholds = self.thresholds.iter().enumerate();
+            for (index, threshold) in thresholds.filter(|(index, _)| shape.labels_threshold(*index))
+            {
+                let words = theme::threshold_mib(*threshold);
+                let mut x = left + (index as f64 + 0.5) * shape.cell_width;
+                if shape.is_dense {
+                    // Labels of neighbouring maps do not meet.
+                    let half = text_width(&words, shape.label_size, false) / 2.0;
+                    x = x.min(left + shape.panel_width() - half).max(left + half);
+                }
+                let label = Text::new(words, (x, page.y + 38.0), shape.label_size);
                 page.drawing.text(Text { align: Align::Middle, ..label });
             }
             let at = (left + shape.panel_width() / 2.0, page.y + 84.0);
@@ -191,7 +197,12 @@ impl Surface {
         } else {
             ""
         };
-        format!("{tie}{small}")
+        let dense = if self.shape(view).is_dense {
+            " Cells are too small for numbers; rows.csv has them."
+        } else {
+            ""
+        };
+        format!("{tie}{small}{dense}")
     }
 
     fn draw_panel(&self, drawing: &mut Drawing, shape: &Shape, colors: &Colors, panel: &Panel) {
@@ -201,9 +212,9 @@ impl Surface {
         let cells = self.cells_of(algorithm, plane);
         for (column, threshold) in self.thresholds.iter().enumerate() {
             for (row, cycle) in self.cycles.iter().enumerate() {
-                let x = left + column as f64 * shape.cell_width + CELL_GAP / 2.0;
-                let y = shape.cell_top(top, row) + CELL_GAP / 2.0;
-                let (width, height) = (shape.cell_width - CELL_GAP, shape.cell_height - CELL_GAP);
+                let x = left + column as f64 * shape.cell_width + shape.gap / 2.0;
+                let y = shape.cell_top(top, row) + shape.gap / 2.0;
+                let (width, height) = (shape.cell_width - shape.gap, shape.cell_height - shape.gap);
                 let cell = cells.get(&(threshold.to_bits(), cycle.to_bits())).copied();
                 let ink = match cell {
                     Some(cell) => {
@@ -211,12 +222,17 @@ impl Surface {
                         drawing.rectangle(x, y, width, height, fill);
                         shape.write(drawing, cell, (x + width / 2.0, y + height / 2.0), fill);
                         if cell.ties_with(best) {
-                            outline(drawing, [x, y, width, height]);
+                            outline(drawing, shape.outline, [x, y, width, height]);
                         }
                         if cell == best {
-                            let radius = STAR.min(width * 0.12).min(height * 0.2);
-                            let inside = OUTLINE + 1.4 * radius;
-                            star = Some(((x + inside, y + inside), radius));
+                            star = Some(if shape.is_dense {
+                                // Larger than its cell, or it would not be seen.
+                                ((x + width / 2.0, y + height / 2.0), STAR)
+                            } else {
+                                let radius = STAR.min(width * 0.12).min(height * 0.2);
+                                let inside = OUTLINE + 1.4 * radius;
+                                ((x + inside, y + inside), radius)
+                            });
                         }
                         theme::readable_on(fill)
                     }
@@ -227,7 +243,7 @@ impl Surface {
                 };
                 let size = (height * 0.34).min(width * 0.15).min(26.0);
                 let setting = (*threshold, *cycle);
-                let edge = cell.filter(|cell| cell.ties_with(best)).map_or(0.0, |_| OUTLINE);
+                let edge = cell.filter(|cell| cell.ties_with(best)).map_or(0.0, |_| shape.outline);
                 let corner = (x + width - edge, y + edge);
                 defaults::mark(drawing, setting, corner, height - 2.0 * edge, size, ink);
             }
@@ -279,18 +295,20 @@ fn left_of(view: View) -> f64 {
 const RIGHT: f64 = 250.0;
 const TITLE_HEIGHT: f64 = 54.0;
 const PANEL_GAP: f64 = 30.0;
-const OUTLINE: f64 = 6.0;
 const STAR: f64 = 17.0;
 
 /// Outlines a cell along the inside of its edges, with a white line between outline and cell, whose
 /// colour may be dark.
-fn outline(drawing: &mut Drawing, [x, y, width, height]: Rectangle) {
+fn outline(drawing: &mut Drawing, outline: f64, [x, y, width, height]: Rectangle) {
     let mut inner = |edge: f64, color, stroke| {
         let (w, h) = (width - 2.0 * edge, height - 2.0 * edge);
         drawing.outline_in(color, x + edge, y + edge, w, h, stroke);
     };
-    inner(OUTLINE + 1.0, theme::PAPER, 2.0);
-    inner(OUTLINE / 2.0, theme::INK, OUTLINE);
+    // Small cells have no room for it.
+    if outline == OUTLINE {
+        inner(outline + 1.0, theme::PAPER, 2.0);
+    }
+    inner(outline / 2.0, theme::INK, outline);
 }
 
 /// The algorithm and control plane of a heat map, and its position.
@@ -413,6 +431,22 @@ mod tests {
         let same = |row: synthetic::Row| row.with_estimate("time_us_p50", 1e5, 1e3);
         let rows: Vec<_> = rows.into_iter().map(same).collect();
         assert_eq!(outlined(&FIGURE.drawing(&rows)), 4);
+    }
+
+    /// 8 maps of 50 x 25 settings have no room for numbers, but for every label that is drawn.
+    #[test]
+    fn very_many_settings_are_cells_without_numbers() {
+        let thresholds: Vec<f64> = (1..=50).map(f64::from).collect();
+        let cycles: Vec<f64> = (1..=25).map(|tenths| f64::from(tenths) / 10.0).collect();
+        let drawing = FIGURE.drawing(&grid(&["ring", "tree"], &thresholds, &cycles));
+        assert!(drawing.height < 3000.0, "{}", drawing.height);
+        let texts = drawing.texts();
+        assert!(texts.len() < 200, "{}", texts.len());
+        assert!(texts.iter().all(|text| text.size > 20.0));
+        for label in ["50", "2.5"] {
+            assert!(texts.iter().any(|text| text.words == label), "{label}");
+        }
+        assert!(drawing.prose().contains("Cells are too small for numbers; rows.csv has them."));
     }
 
     #[test]

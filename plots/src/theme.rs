@@ -86,8 +86,14 @@ pub(crate) fn readable_on(background: RGBColor) -> RGBColor {
     if luminance > 0.25 { INK } else { PAPER }
 }
 
-/// The radius of a marker in a plot, in pixels.
+/// The radius of a marker of a plot in which markers are at places of their own, in pixels.
 pub(crate) const MARKER: f64 = 11.0;
+
+/// The radius of the markers of the n-th line, in pixels. It shrinks from one line to the next, so that markers at the
+/// same place stay visible.
+pub(crate) fn radius(index: usize) -> f64 {
+    [14.0, 13.0, 11.5, 10.0, 8.5, 7.0, 5.5][index % 7]
+}
 
 /// Draws the n-th marker, one of six shapes, in the colour of the n-th series.
 pub(crate) fn marker(

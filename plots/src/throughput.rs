@@ -11,6 +11,7 @@ use crate::drawing::{Drawing, HARD_SPACE, Point};
 use crate::frame::Frame;
 use crate::page::{Entry, Page};
 use crate::panels::{self, Shape};
+use crate::predicted;
 use crate::rows::{Row, Rows};
 use crate::selection::ranks_of;
 use crate::training::{Line, POINTS, Panel, Training, Wanted};
@@ -27,6 +28,7 @@ fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
         complete: |row| row.throughput().value > Some(0.0),
         columns: "throughput_samples_s_p50, or a measured time_us_p50,",
         ranks_min: 2,
+        predictions: true,
     };
     Training::sheets(rows, view, &wanted, |training| Some(draw(training)))
 }
@@ -52,7 +54,10 @@ fn draw(training: &Training) -> Drawing {
 fn draw_panel(training: &Training, panel: &Panel, drawing: &mut Drawing, frame: Frame) {
     let x = training.ranks_axis(drawing, frame);
     let rows = || panel.lines.iter().flat_map(|line| &line.rows);
-    let values: Vec<f64> = rows().flat_map(|row| row.throughput().ends()).collect();
+    let predicted = panel.lines.iter().flat_map(|line| &line.predicted).flat_map(|it| &it.rows);
+    let predicted = predicted.flat_map(|row| predicted::throughput(row).ends());
+    let values: Vec<f64> =
+        rows().flat_map(|row| row.throughput().ends()).chain(predicted).collect();
     // Large numbers are in thousands, as the labels would take half the panel otherwise.
     let most = values.iter().copied().fold(0.0, f64::max);
     let (unit, of_unit) = match (training.is_simulated(), most >= 1e5) {
@@ -60,9 +65,8 @@ fn draw_panel(training: &Training, panel: &Panel, drawing: &mut Drawing, frame: 
         (true, false) => (1.0, "samples/s"),
         (false, _) => (1.0, "ranks × steps/s"),
     };
-    let path = ideal(panel).map(|(_, each)| {
-        training.selection.ranks().into_iter().map(move |ranks| (ranks, ranks * each))
-    });
+    let path = ideal(panel)
+        .map(|(_, each)| training.ranks().into_iter().map(move |ranks| (ranks, ranks * each)));
     let path: Vec<Point> = path.into_iter().flatten().collect();
     let all = values.iter().chain(path.iter().map(|(_, value)| value));
     let all: Vec<f64> = all.map(|value| value / unit).collect();
@@ -71,12 +75,17 @@ fn draw_panel(training: &Training, panel: &Panel, drawing: &mut Drawing, frame: 
     let path: Vec<Point> =
         path.into_iter().map(|(ranks, value)| (x.at(ranks), y.at(value / unit))).collect();
     drawing.broken(&path, theme::INK, 3.0, dash::DASHES);
+    training.draw_predictions(panel, drawing, (&x, &y), |_, row| {
+        predicted::throughput(row).map(|all| all / unit)
+    });
     for line in &panel.lines {
         training.draw_line(line, drawing, &x, &y, |row| row.throughput().map(|all| all / unit));
     }
     frame.draw(drawing);
     training.draw_ends(panel.lines.iter(), drawing, frame, &y, |_, row| {
-        Some(row.throughput().value? / unit)
+        let beside = training.is_predicted && row.is_simulated();
+        let throughput = if beside { predicted::throughput(row) } else { row.throughput() };
+        Some(throughput.value? / unit)
     });
 }
 
@@ -188,7 +197,7 @@ mod tests {
         let more = policy("vgg16", "ddp", 24).with("throughput_samples_s_p50", "3000");
         let rows = [two()[1].clone(), more.with("efficiency_p50", "0.75")];
         let rows = Rows::of(&synthetic::table(&rows));
-        let wanted = Wanted { complete: |_| true, columns: "", ranks_min: 2 };
+        let wanted = Wanted { complete: |_| true, columns: "", ranks_min: 2, predictions: false };
         let seen = std::cell::Cell::new(0);
         Training::sheets(&rows, View::default(), &wanted, |training| {
             let (base, each) = ideal(&training.panels[0]).expect("efficiency is known");

@@ -4,16 +4,18 @@
 //! control plane only. A policy has the same colour and marker in every panel, picture and figure. If it has several
 //! settings, the fastest one counts for each number of ranks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::dash;
+use crate::distinct;
 use crate::drawing::Drawing;
 use crate::ends::{self, End};
 use crate::frame::Frame;
 use crate::page::{Entry, Page, sign_ends};
 use crate::policies::Policies;
+use crate::predicted::{self, Predicted};
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::{Selection, ranks_of};
 use crate::series::{Series, Value};
@@ -31,6 +33,8 @@ pub(crate) struct Training<'a> {
     chosen: bool,
     /// What a line stands for.
     noun: &'static str,
+    /// Whether predictions are beside measured lines, which are solid then.
+    pub is_predicted: bool,
 }
 
 /// The lines of one workload.
@@ -46,6 +50,8 @@ pub(crate) struct Line<'a> {
     pub policy: String,
     pub style: usize,
     pub rows: Vec<&'a Row>,
+    /// Of a measured line: what was predicted for it, if the figure draws that.
+    pub predicted: Option<Predicted<'a>>,
 }
 
 /// The caption's note on lines over ranks.
@@ -60,6 +66,8 @@ pub(crate) struct Wanted {
     pub columns: &'static str,
     /// The fewest numbers of ranks for a picture.
     pub ranks_min: usize,
+    /// Whether predictions are drawn beside measured lines.
+    pub predictions: bool,
 }
 
 impl<'a> Training<'a> {
@@ -71,7 +79,7 @@ impl<'a> Training<'a> {
         draw: impl Fn(&Training) -> Option<Drawing>,
     ) -> Vec<Sheet> {
         let draw = |selections: Vec<Selection<'a>>, policies: &Policies, works: &[Vec<String>]| {
-            let of = |selection| Self::of(selection, view, policies, works, wanted);
+            let of = |selection| Self::of(selection, rows, view, policies, works, wanted);
             let trainings = selections.into_iter().filter_map(of);
             let drawn = trainings.filter_map(|it| Some((it.selection.suffix.clone(), draw(&it)?)));
             drawn.collect::<Vec<_>>()
@@ -99,6 +107,7 @@ impl<'a> Training<'a> {
 
     fn of(
         mut selection: Selection<'a>,
+        all_rows: &'a Rows,
         view: View,
         policies: &Policies,
         works: &[Vec<String>],
@@ -116,14 +125,23 @@ impl<'a> Training<'a> {
             let title = work::title(work, &works);
             let alone = works.iter().filter(|other| other[0] == work[0]).count() == 1;
             let name = if alone { work[0].clone() } else { title.clone() };
-            Panel { name, title, lines: Line::all(policies, &rows(work)) }
+            let mut lines = Line::all(policies, &rows(work));
+            for line in lines.iter_mut().filter(|_| wanted.predictions) {
+                let measured = line.rows.iter().find(|row| !row.is_simulated());
+                let is_own = |row: &Row| policies.name(row) == line.policy;
+                line.predicted = measured.and_then(|row| Predicted::of(all_rows, row, is_own));
+            }
+            Panel { name, title, lines }
         };
         let panels: Vec<Panel> = works.iter().map(panel).collect();
         let lines = panels.iter().flat_map(|panel| &panel.lines);
         selection.rows = lines.flat_map(|line| line.rows.iter().copied()).collect();
         let chosen = selection.rows.len() < all;
         let enough = selection.ranks().len() >= wanted.ranks_min.max(1);
-        enough.then_some(Training { view, selection, panels, chosen, noun: policies.noun() })
+        let is_predicted =
+            panels.iter().flat_map(|panel| &panel.lines).any(|line| line.predicted.is_some());
+        let noun = policies.noun();
+        enough.then_some(Training { view, selection, panels, chosen, noun, is_predicted })
     }
 
     /// Whether the steps were simulated; otherwise they were measured.
@@ -144,9 +162,20 @@ impl<'a> Training<'a> {
         ends::room(self.view, self.lines().map(|line| line.policy.as_str()))
     }
 
+    /// The predictions beside measured lines.
+    pub fn predictions(&self) -> impl Iterator<Item = &Predicted<'a>> {
+        self.lines().filter_map(|line| line.predicted.as_ref())
+    }
+
+    /// The numbers of ranks of lines and predictions, ascending.
+    pub fn ranks(&self) -> Vec<f64> {
+        let predicted = self.predictions().flat_map(|line| &line.rows).filter_map(|row| row.ranks);
+        distinct::ascending(self.selection.ranks().into_iter().chain(predicted))
+    }
+
     /// Draws the horizontal axis over ranks, which all panels have.
     pub fn ranks_axis(&self, drawing: &mut Drawing, frame: Frame) -> Axis {
-        let x = Axis::ranks(&self.selection.ranks(), frame.left, frame.right);
+        let x = Axis::ranks(&self.ranks(), frame.left, frame.right);
         x.draw_below(drawing, frame, "ranks");
         x
     }
@@ -157,8 +186,41 @@ impl<'a> Training<'a> {
         for line in self.lines().filter(|line| Some(line.policy.as_str()) != without) {
             once.insert(line.style, line);
         }
-        let entries = once.into_values().map(Line::entry).chain(more);
+        let entries = once.into_values().map(|line| self.entry(line)).chain(more);
         page.legend(&entries.collect::<Vec<_>>());
+        page.legend(&self.predictions().take(1).map(Predicted::entry).collect::<Vec<_>>());
+    }
+
+    fn entry(&self, line: &Line) -> Entry<'static> {
+        let (style, pattern) = (line.style, self.pattern(line));
+        Entry {
+            sign: Box::new(move |drawing, at| {
+                drawing.broken(&sign_ends(at), theme::series(style), 3.0, pattern);
+                theme::marker(drawing, style, at, theme::radius(style), false);
+            }),
+            label: line.policy.clone(),
+        }
+    }
+
+    fn pattern(&self, line: &Line) -> dash::Pattern {
+        dash::pattern(if self.is_predicted { 0 } else { line.style })
+    }
+
+    /// Draws a quantity of the predictions of a panel, which lines are to be drawn over.
+    pub fn draw_predictions(
+        &self,
+        panel: &Panel,
+        drawing: &mut Drawing,
+        axes: (&Axis, &Axis),
+        quantity: impl Fn(&Line, &Row) -> Estimate,
+    ) {
+        let lines = || panel.lines.iter().filter_map(|line| Some((line, line.predicted.as_ref()?)));
+        for (line, predicted) in lines() {
+            predicted.draw_band(drawing, line.style, axes, |row| quantity(line, row));
+        }
+        for (line, predicted) in lines() {
+            predicted.draw_line(drawing, line.style, axes, |row| quantity(line, row));
+        }
     }
 
     /// Draws a quantity of a line. Intervals without width are not drawn.
@@ -176,14 +238,13 @@ impl<'a> Training<'a> {
             let interval = interval.filter(|(low, high)| low < high);
             Value::of(x.at(ranks_of(row)), y, Estimate { value, interval })
         };
-        let mut series = Series::new(style, line.rows.iter().filter_map(value));
-        series.radius = radius(style);
-        drawing.broken(&series.path(), theme::series(style), 3.0, dash::pattern(style));
+        let series = Series::new(style, line.rows.iter().filter_map(value));
+        drawing.broken(&series.path(), theme::series(style), 3.0, self.pattern(line));
         series.draw_markers(drawing);
     }
 
     /// Draws values and names at the right ends of those lines that reach the largest number of
-    /// ranks.
+    /// ranks. Where predictions reach further, they are those of predictions, with hollow markers.
     pub fn draw_ends<'b>(
         &self,
         lines: impl Iterator<Item = &'b Line<'b>>,
@@ -192,11 +253,13 @@ impl<'a> Training<'a> {
         y: &Axis,
         value: impl Fn(&Line, &Row) -> Option<f64>,
     ) {
-        let Some(most) = self.selection.ranks().pop() else { return };
+        let Some(most) = self.ranks().pop() else { return };
+        let hollow = self.selection.ranks().pop() != Some(most);
         let end = |line: &Line| {
-            let value = value(line, line.at(most)?)?;
+            let row = if hollow { line.predicted.as_ref()?.at(most)? } else { line.at(most)? };
+            let value = value(line, row)?;
             let (words, name) = (theme::significant(value, 3), line.policy.clone());
-            Some(End { y: y.at(value), style: line.style, words, name })
+            Some(End { y: y.at(value), style: line.style, hollow, words, name })
         };
         ends::draw(self.view, drawing, frame, lines.filter_map(end).collect());
     }
@@ -219,7 +282,28 @@ impl<'a> Training<'a> {
         }
         let mut selection = self.selection.clone();
         selection.rows.retain(|row| ranks.contains(&ranks_of(row)));
-        Caption::of(&selection, drawn, notes)
+        notes.extend(self.predictions().take(1).map(Predicted::note));
+        notes.extend(self.without_prediction());
+        let mut caption = Caption::of(&selection, drawn, notes);
+        if self.is_predicted {
+            predicted::mark(&mut caption);
+        }
+        caption
+    }
+
+    /// Says which algorithms of measured points no prediction is for.
+    fn without_prediction(&self) -> Option<String> {
+        let predicted: BTreeSet<&str> =
+            self.predictions().flat_map(|line| line.algorithms.iter().copied()).collect();
+        let measured: BTreeSet<&str> =
+            self.selection.rows.iter().map(|row| row.algorithm.as_str()).collect();
+        let measured: Vec<&str> = measured.difference(&predicted).copied().collect();
+        (self.is_predicted && !measured.is_empty()).then(|| {
+            format!(
+                "There is no prediction of {}; beside their points is the fastest prediction of other algorithms.",
+                measured.join(" and ")
+            )
+        })
     }
 }
 
@@ -234,7 +318,7 @@ impl<'a> Line<'a> {
                 ranks.then(time_us(a).total_cmp(&time_us(b)))
             });
             rows.dedup_by_key(|row| row.ranks);
-            Line { policy: policy.clone(), style, rows }
+            Line { policy: policy.clone(), style, rows, predicted: None }
         };
         let lines = policies.names.iter().enumerate().map(line);
         lines.filter(|line| !line.rows.is_empty()).collect()
@@ -244,24 +328,6 @@ impl<'a> Line<'a> {
     pub fn at(&self, ranks: f64) -> Option<&'a Row> {
         self.rows.iter().copied().find(|row| row.ranks == Some(ranks))
     }
-
-    fn entry(&self) -> Entry<'static> {
-        let style = self.style;
-        Entry {
-            sign: Box::new(move |drawing, at| {
-                let color = theme::series(style);
-                drawing.broken(&sign_ends(at), color, 3.0, dash::pattern(style));
-                theme::marker(drawing, style, at, radius(style), false);
-            }),
-            label: self.policy.clone(),
-        }
-    }
-}
-
-/// The radius of a policy's markers. It shrinks from one policy to the next, so that markers at the
-/// same place stay visible.
-fn radius(style: usize) -> f64 {
-    [14.0, 13.0, 11.5, 10.0, 8.5, 7.0, 5.5][style % 7]
 }
 
 /// The columns that pictures keep apart. Engines are not among them: policies of one picture may have
@@ -291,8 +357,12 @@ mod tests {
     use super::*;
     use crate::synthetic::{self, policy, scaling, step};
 
-    const WANTED: Wanted =
-        Wanted { complete: |row| row.time_us.value.is_some(), columns: "a time", ranks_min: 2 };
+    const WANTED: Wanted = Wanted {
+        complete: |row| row.time_us.value.is_some(),
+        columns: "a time",
+        ranks_min: 2,
+        predictions: false,
+    };
 
     /// What a figure would see of each training, in words.
     fn seen(rows: &[synthetic::Row]) -> Vec<String> {

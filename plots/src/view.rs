@@ -43,9 +43,29 @@ impl View {
         self.medium != Medium::Screen
     }
 
-    /// How many panels are side by side.
-    pub fn columns(self, panels: usize) -> usize {
-        if panels == 1 || self.medium == Medium::SingleColumn { 1 } else { 2 }
+    /// How many panels are side by side: the usual number, and more if the page is too low for that.
+    pub fn columns(self, panels: usize) -> &'static [usize] {
+        match self.medium {
+            _ if panels == 1 => &[1],
+            Medium::Screen => &[2],
+            Medium::SingleColumn => &[1],
+            Medium::DoubleColumn => &[2, 3],
+        }
+    }
+
+    /// The greatest height of a page of paper in inches: what a page has beside a caption.
+    pub fn most_inches(self) -> Option<f64> {
+        self.is_paper().then_some(9.0)
+    }
+
+    /// The same in pixels; without an end on a screen.
+    pub fn most_height(self) -> f64 {
+        self.most_inches().map_or(f64::INFINITY, |inches| inches * PER_INCH)
+    }
+
+    /// Inches of a number of pixels on paper.
+    pub fn in_inches(self, pixels: f64) -> f64 {
+        pixels / PER_INCH
     }
 
     /// The height of a frame that may have any, as a share of its height on a screen.

@@ -67,6 +67,7 @@ fn a_sweep_becomes_every_figure() {
     let expected = [
         ("surface", files(&["surface"])),
         ("bus_bandwidth", files(&["bus_bandwidth_allreduce", "bus_bandwidth_message"])),
+        ("time_by_size", files(&["time_by_size"])),
         ("over_fastest", files(&["over_fastest"])),
         ("roofline", files(&["roofline"])),
         ("negotiation", files(&["negotiation"])),
@@ -122,10 +123,10 @@ fn a_bench_becomes_its_figures_in_any_order_of_its_rows() {
     let files: Vec<_> =
         drawn.iter().filter(|drawn| matches!(drawn.outcome, Outcome::Files(_))).collect();
     let names: Vec<&str> = files.iter().map(|drawn| drawn.figure).collect();
-    assert_eq!(names, ["bus_bandwidth", "over_fastest", "roofline"]);
+    assert_eq!(names, ["bus_bandwidth", "time_by_size", "over_fastest", "roofline"]);
     rows.reverse();
     let (reversed, _) = figures("bench_reversed", &rows);
-    for name in ["bus_bandwidth_allreduce", "over_fastest", "roofline"] {
+    for name in ["bus_bandwidth_allreduce", "time_by_size", "over_fastest", "roofline"] {
         assert_says(&svg(&folder, name), &["each rank pinned to a core;"]);
         assert_eq!(svg(&folder, name), svg(&reversed, name), "{name}");
     }
@@ -226,6 +227,7 @@ fn figures_without_rows_are_skipped_with_a_reason() {
     let of_what_ran = [
         "surface",
         "bus_bandwidth",
+        "time_by_size",
         "over_fastest",
         "roofline",
         "negotiation",
@@ -271,7 +273,7 @@ fn one_value_on_each_axis_is_drawn() {
     let one = message("allreduce", "ring", 65536.0);
     let rows = [step("ring", "coordinator", 64.0, 5.0), one.clone(), one.with("algorithm", "tree")];
     let (_, drawn) = figures("single", &rows);
-    let (of_worlds, others) = drawn.split_at(5);
+    let (of_worlds, others) = drawn.split_at(6);
     assert!(of_worlds.iter().all(|drawn| matches!(drawn.outcome, Outcome::Files(_))), "{drawn:?}");
     assert_eq!([others[0].figure, others[1].figure], ["control_planes", "scaling"]);
 }
@@ -403,6 +405,48 @@ fn a_paper_has_columns_of_their_widths_and_the_caption_beside_them() {
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     let rest = &text[text.find(from).expect("it is there") + from.len()..];
     &rest[..rest.find(to).expect("it ends")]
+}
+
+/// Six workloads are six panels below each other in a column, and a grid across two.
+#[test]
+fn a_figure_of_a_paper_is_not_higher_than_a_page() {
+    let workloads = ["resnet50", "vgg16", "bert_large", "resnet101", "inception", "gpt2"];
+    let folder = folder("page");
+    let rows = read("page_rows", &table(&scaling(&workloads, &POLICIES, &RANKS))).unwrap();
+    let options = Options { paper: true, ..Options::default() };
+    let drawn = draw(&rows, &folder, options, |_| {}).unwrap();
+    let mut seen = 0;
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "svg") {
+            let text = fs::read_to_string(&path).unwrap();
+            let inches: f64 = between(&text, "in\" height=\"", "in\"").parse().unwrap();
+            assert!(inches <= 9.0, "{}: {inches} inches", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 5, "{seen}");
+    assert!(folder.join("efficiency_single.svg").exists(), "{drawn:?}");
+    // Of a figure that is in one column alone, the reason is told.
+    for drawn in drawn.iter().filter(|drawn| drawn.figure == "breakdown") {
+        if let Outcome::Skipped(reason) = &drawn.outcome {
+            assert!(reason.starts_with("does not fit a single column: it would be "), "{reason}");
+        }
+    }
+    for name in ["efficiency", "throughput", "speedup"] {
+        assert!(folder.join(format!("{name}_double.svg")).exists(), "{name}: {drawn:?}");
+    }
+    // What is higher is told: a row for each of many algorithms.
+    let names = (0..40).map(|index| format!("algorithm-{index}"));
+    let rows: String = names.map(|name| validation().replace("ring", &name)).collect();
+    let (header, _) = rows.split_once('\n').unwrap();
+    let lines = rows.lines().filter(|line| *line != header);
+    let text = format!("{header}\n{}\n", lines.collect::<Vec<_>>().join("\n"));
+    let rows = read("page_high_rows", &text).unwrap();
+    let drawn = draw(&rows, &folder, options, |_| {}).unwrap();
+    let told = drawn.iter().find(|drawn| drawn.figure == "validation").unwrap();
+    let Outcome::Skipped(reason) = &told.outcome else { panic!("{told:?}") };
+    assert!(reason.contains(" inches high, and a page has 9"), "{reason}");
 }
 
 #[test]

@@ -64,7 +64,8 @@ fn write(quick: &Path, to: &Path, rows: usize) {
     let (header, lines) = text.split_once('\n').expect("a header");
     let place = |name: &str| header.split(',').position(|it| it == name).expect("a column");
     let [plane, algorithm] = ["control_plane", "algorithm"].map(place);
-    let mut of_lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(',').collect()).collect();
+    let mut of_lines: Vec<Vec<&str>> =
+        lines.lines().map(|line| line.split(',').collect()).collect();
     of_lines.sort_by_key(|fields| (fields[plane], fields[algorithm]));
     of_lines.dedup_by_key(|fields| (fields[plane], fields[algorithm]));
     let times = ["time_us_p50", "time_us_p50_low", "time_us_p50_high", "negotiation_us_p50"];

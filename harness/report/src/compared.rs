@@ -12,6 +12,9 @@ use crate::words::sentence;
 /// A difference of the time that does not matter, as in `kolo compare`.
 const THRESHOLD: f64 = 0.02;
 
+/// The most cases of one run alone that are named.
+const MOST_NAMED: usize = 1000;
+
 /// Several runs beside each other.
 #[derive(Debug, Serialize)]
 pub struct Compared {
@@ -26,8 +29,10 @@ pub struct Compared {
 pub struct Only {
     /// The run.
     pub run: String,
-    /// Its cases.
+    /// Its cases, at most the first thousand.
     pub cases: Vec<String>,
+    /// How many it has.
+    pub count: usize,
 }
 
 /// A run against the first.
@@ -58,11 +63,13 @@ pub fn of(runs: &[Run]) -> Option<Compared> {
     others.first()?;
     let cases: Vec<BTreeSet<String>> = runs.iter().map(Run::cases).collect();
     let everywhere = |case: &&String| cases.iter().all(|cases| cases.contains(*case));
-    let only = runs.iter().zip(&cases).map(|(run, own)| Only {
-        run: run.path.display().to_string(),
-        cases: own.iter().filter(|case| !everywhere(case)).cloned().collect(),
+    let only = runs.iter().zip(&cases).map(|(run, own)| {
+        let mut alone: Vec<String> = own.iter().filter(|case| !everywhere(case)).cloned().collect();
+        let count = alone.len();
+        alone.truncate(MOST_NAMED);
+        Only { run: run.path.display().to_string(), cases: alone, count }
     });
-    let only = only.filter(|only| !only.cases.is_empty()).collect();
+    let only = only.filter(|only| only.count > 0).collect();
     let pair = |second: &Run| {
         let times = times(first, second);
         let why_not = times.as_ref().err().cloned().unwrap_or_default();

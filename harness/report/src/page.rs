@@ -20,7 +20,7 @@ const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
 /// The most bytes of all figures, so that a page stays below 5 MB.
-const MOST_FIGURE_BYTES: usize = 2_000_000;
+const MOST_FIGURE_BYTES: usize = 1_400_000;
 
 /// The data of the template.
 #[derive(Debug, Serialize)]

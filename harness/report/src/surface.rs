@@ -9,7 +9,7 @@ use crate::words::capital;
 /// The most maps of a surface; the others are in the table of rows.
 const MOST_MAPS: usize = 24;
 
-/// The most settings of the maps of a surface, measured or not.
+/// The most settings of the maps of a page, measured or not.
 const MOST_SETTINGS: usize = 5000;
 
 /// Maps of one condition: they share a colour scale and a fastest setting.
@@ -90,10 +90,11 @@ const CONDITIONS: [(&str, &str); 11] = [
 pub fn of(runs: &[Run]) -> Vec<Surface> {
     let mut points: Vec<Point> = runs.iter().flat_map(points_of).collect();
     let mut surfaces = Vec::new();
+    let mut room = MOST_SETTINGS;
     while let Some(first) = points.first() {
         let condition = first.condition.clone();
         let (alike, others) = points.into_iter().partition(|point| point.condition == condition);
-        surfaces.extend(surface(condition, alike));
+        surfaces.extend(surface(condition, alike, &mut room));
         points = others;
     }
     surfaces
@@ -162,7 +163,8 @@ fn ascending(numbers: impl Iterator<Item = f64>) -> Vec<f64> {
     numbers
 }
 
-fn surface(condition: String, mut points: Vec<Point>) -> Option<Surface> {
+/// A surface, whose maps take no more settings than there is room for.
+fn surface(condition: String, mut points: Vec<Point>, room: &mut usize) -> Option<Surface> {
     points.sort_by(|a, b| a.time_us.total_cmp(&b.time_us));
     let thresholds = ascending(points.iter().map(|point| point.threshold));
     let cycles = ascending(points.iter().map(|point| point.cycle_ms));
@@ -201,13 +203,15 @@ fn surface(condition: String, mut points: Vec<Point>) -> Option<Surface> {
             lines: cycles.iter().map(line).collect(),
         }
     };
-    let most = (MOST_SETTINGS / (thresholds.len() * cycles.len())).min(MOST_MAPS);
+    let settings_each = thresholds.len() * cycles.len();
+    let most = (*room / settings_each).min(MOST_MAPS);
     let maps: Vec<Map> = titles.iter().take(most).map(map).collect();
     let settings =
         |map: &Map| map.lines.iter().flat_map(|line| line.cells.iter().flatten()).count();
     if most > 0 && maps.iter().all(|map| settings(map) < 2) {
         return None;
     }
+    *room -= maps.len() * settings_each;
     let left_out = titles.len() - maps.len();
     // Measured: resnet50, over threads, ...
     let title = capital(&condition.replacen(", ", ": ", 1));

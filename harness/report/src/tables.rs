@@ -34,7 +34,7 @@ const DRAWN: [&str; 5] =
 const MOST_ROWS_AS_TEXT: usize = 200;
 
 /// The most data of the tables of a section in bytes, so that a page stays below 5 MB.
-const MOST_DATA_BYTES: usize = 1_500_000;
+const MOST_DATA_BYTES: usize = 1_200_000;
 
 /// Columns that no table of rows can do without.
 const NEEDED: [&str; 4] = ["schema", "kind", "case", "status"];

@@ -26,7 +26,7 @@ Examples:
 pub struct Arguments {
     /// Folders that a run wrote, CSV files with the same columns, timelines or logs
     ///
-    /// Logs are those of nccl-tests and osu_allreduce.
+    /// Of a folder with timelines, a step of the fastest case is drawn. Logs are those of nccl-tests and osu_allreduce.
     #[arg(required = true)]
     results: Vec<PathBuf>,
     /// Folder for the figures [default: figures in the first folder]
@@ -137,6 +137,9 @@ impl Figures {
         }
         for folder in others.iter().filter(|path| path.is_dir()) {
             gains::read(folder)?.into_iter().for_each(|gains| rows.add_gains(gains));
+            if let Some(timeline) = ::report::fastest_timeline(folder).map_err(usage)? {
+                rows.add_timeline(step::read(&timeline)?);
+            }
         }
         rows.left_out().iter().for_each(|line| eprintln!("kolo: {line}"));
         let (mut drawn, mut names, mut not_drawn) = (String::new(), Vec::new(), Vec::new());
@@ -230,14 +233,14 @@ const TABLES: [&str; 7] = [
     "ranks.csv",
 ];
 
-/// The tables of folders, and files as they are.
+/// The tables of folders, with the predictions that are in them, and files as they are, each once.
 fn files(results: &[&PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for result in results {
         if result.is_dir() {
-            files.extend(
-                TABLES.map(|name| result.join(name)).into_iter().filter(|path| path.exists()),
-            );
+            let predicted = result.join(::report::PREDICTED).join(TABLES[0]);
+            let tables = TABLES.map(|name| result.join(name)).into_iter().chain([predicted]);
+            files.extend(tables.filter(|path| path.exists()));
         } else {
             files.push(result.to_path_buf());
         }
@@ -249,7 +252,14 @@ fn files(results: &[&PathBuf]) -> Result<Vec<PathBuf>> {
             names.join(", ")
         )));
     }
-    Ok(files)
+    // The predictions of a folder may be given by themselves, too.
+    let mut once: Vec<PathBuf> = Vec::new();
+    for file in files {
+        if !once.contains(&file) {
+            once.push(file);
+        }
+    }
+    Ok(once)
 }
 
 /// A line for each pair of results that have cases in common, as the user gave them.
@@ -294,8 +304,8 @@ mod tests {
         fs::write(&file, bench(",2026-", ",2026-")).unwrap();
         let figures =
             Figures::draw(&[file], None, folder.path(), plots::Options::default()).unwrap();
-        assert_eq!(figures.names, ["bus_bandwidth", "over_fastest", "roofline"]);
-        assert_eq!(figures.drawn.lines().count(), 3, "{}", figures.drawn);
+        assert_eq!(figures.names, ["bus_bandwidth", "time_by_size", "over_fastest", "roofline"]);
+        assert_eq!(figures.drawn.lines().count(), 4, "{}", figures.drawn);
         let short = "not drawn: surface, negotiation, control_planes, scaling, distribution, ranks, step, gains, changes, throughput, \
                      efficiency, speedup, breakdown, losses, crossover, validation, against, against_surface (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
@@ -339,6 +349,50 @@ mod tests {
         ] {
             assert!(gains.contains(words), "{words}");
         }
+    }
+
+    /// They are found in the folder, and count once if they are given as well.
+    #[test]
+    fn predictions_in_a_folder_are_drawn_beside_what_was_measured() {
+        let cluster =
+            Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/reference/cluster"));
+        let out = tempfile::tempdir().unwrap();
+        let draw = |results: &[PathBuf], folder: &str| {
+            let folder = out.path().join(folder);
+            // Without PNGs.
+            let options = plots::Options { paper: true, ..plots::Options::default() };
+            let figures = Figures::draw(results, None, &folder, options).unwrap();
+            assert_eq!(figures.repeated, "");
+            fs::read_to_string(folder.join("efficiency_double.svg")).unwrap()
+        };
+        let alone = draw(&[cluster.into()], "alone");
+        for words in ["MEASURED, SIMULATED, emulated nodes", "SIMULATED: the same settings"] {
+            assert!(alone.contains(words), "{words}");
+        }
+        assert_eq!(alone, draw(&[cluster.into(), cluster.join("predicted")], "both"));
+        assert!(!draw(&[cluster.join("rows.csv")], "measured").contains("SIMULATED"));
+    }
+
+    #[test]
+    fn of_a_run_with_timelines_a_step_of_the_fastest_case_is_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path();
+        let quick = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/reference/quick/rows.csv");
+        fs::copy(quick, run.join("rows.csv")).unwrap();
+        // Without PNGs.
+        let options = plots::Options { paper: true, ..plots::Options::default() };
+        let draw =
+            || Figures::draw(&[run.into()], None, &run.join("figures"), options).unwrap().names;
+        assert!(!draw().contains(&"step"));
+        fs::create_dir(run.join("timelines")).unwrap();
+        assert!(!draw().contains(&"step"));
+        let timeline = include_str!("../../../report/tests/timeline.json");
+        for case in ["threads_2x2_coordinator_hierarchical_4MiB_1ms", "of-no-case"] {
+            fs::write(run.join(format!("timelines/{case}.json")), timeline).unwrap();
+        }
+        assert!(draw().contains(&"step"));
+        let svg = fs::read_to_string(run.join("figures/step_double.svg")).unwrap();
+        assert!(svg.contains("rank 0, computation"), "{svg}");
     }
 
     #[test]
