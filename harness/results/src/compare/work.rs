@@ -16,7 +16,7 @@ pub(super) const SETTING: [&str; 7] = [
 /// The position of the one that is an option of a framework: runs with and without it can be compared.
 const COMPRESSION: usize = 6;
 
-/// What was done in a case: the fields of [`SETTING`]; empty where it is not known.
+/// What was done in a case: the columns of a row that say so; empty where it is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work([String; SETTING.len()]);
 
