@@ -86,7 +86,7 @@ test-cluster:
 	KOLO=$(TARGET)/debug/kolo slurm/test-virtual-cluster
 	KOLO_CLUSTER_TESTS=1 $(CARGO) test --locked -p kolo --features mpi --test cluster
 
-# Figures as PDF: some 60 crates more, which nothing else needs.
+# Figures as PDF: some 60 crates more, which nothing else needs, and which a core builds in a minute and a half.
 test-pdf:
 	$(CARGO) test --locked -p plots --features pdf --test figures -- pdf
 
