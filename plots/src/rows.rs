@@ -17,7 +17,7 @@ use crate::ratios::{Changes, Gains};
 use crate::timeline::Timeline;
 
 /// The latest version of rows whose columns are known. Files without a column `schema` have no version.
-pub const SCHEMA: u32 = 4;
+pub const SCHEMA: u32 = 5;
 
 /// The oldest one.
 pub const OLDEST_SCHEMA: u32 = 1;
@@ -484,13 +484,13 @@ mod tests {
             let table = synthetic::table(&[row.with("schema", schema)]);
             Rows::default().add_table(Path::new("r/rows.csv"), table.as_bytes())
         };
-        assert!(of("1").is_ok() && of("4").is_ok());
-        for other in ["5", "0", "x", ""] {
+        assert!(of("1").is_ok() && of("5").is_ok());
+        for other in ["6", "0", "x", ""] {
             let why = of(other).unwrap_err().to_string();
             assert_eq!(
                 why,
                 format!(
-                    "r/rows.csv:2: schema {other}, this kolo draws 1 to 4; draw it with the kolo that wrote the file \
+                    "r/rows.csv:2: schema {other}, this kolo draws 1 to 5; draw it with the kolo that wrote the file \
                      (provenance.json names its commit)"
                 )
             );

@@ -119,7 +119,6 @@ fn samples(
             launch,
             order,
             step: step - warmup_steps,
-            warmup: *warmup_steps,
             time_us: max(|step| step.time),
             device_us: device_us(outcome, step),
             negotiation_us: micros(cycles().map(|cycle| cycle.negotiation).sum()),
@@ -156,6 +155,7 @@ fn samples(
             checked,
             wrong: if checked { outcome.wrong.count } else { 0 },
             first_wrong: outcome.wrong.first.clone().filter(|_| checked).unwrap_or_default(),
+            warmup: *warmup_steps,
         }
     };
     (*warmup_steps..steps).map(sample).collect()

@@ -88,9 +88,6 @@ pub struct Sample {
     pub order: usize,
     /// Measured steps, from 0; the last one of a block completes it.
     pub step: usize,
-    /// Steps of the block's warm-up, which came before and do not count.
-    #[serde(default)]
-    pub warmup: usize,
     /// From the start of the step to the end of the optimizer.
     pub time_us: f64,
     /// The same by the clocks of devices, if ranks train on devices.
@@ -165,6 +162,9 @@ pub struct Sample {
     pub wrong: usize,
     /// The first one.
     pub first_wrong: String,
+    /// Steps of the block's warm-up, which came before and do not count.
+    #[serde(default)]
+    pub warmup: usize,
 }
 
 /// One allreduce of a training step; the time is the maximum over ranks.

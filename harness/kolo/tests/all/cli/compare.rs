@@ -85,7 +85,8 @@ fn other_schemas_and_other_work_are_refused_by_compare_and_plot() {
     });
     fs::write(&rows, format!("{header}\n{}", longer.collect::<String>())).unwrap();
     compare(&["quick", path]).says(2, ", forward_ms is 3 in the first run and 33 in the second");
-    let newer = lines.replace(&format!("{SCHEMA},step,"), "99,step,");
+    let version = lines.split(',').next().unwrap();
+    let newer = lines.replace(&format!("{version},step,"), "99,step,");
     fs::write(&rows, format!("{header}\n{newer}")).unwrap();
     let said = format!("rows.csv: schema 99, this kolo reads 1 to {SCHEMA}; ");
     compare(&["quick", path]).says(2, &said);
