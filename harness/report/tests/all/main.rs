@@ -378,7 +378,8 @@ fn bad_results_are_refused_with_the_reason() {
     assert!(refused(&[at("empty")]).contains("no table of results there; expected a folder"));
 
     let other = copy("quick", &at("other"));
-    replace(&other.join("provenance.json"), &format!("\"schema\": {SCHEMA}"), "\"schema\": 7");
+    let schema = Provenance::read(&other.join(PROVENANCE)).unwrap().schema;
+    replace(&other.join(PROVENANCE), &format!("\"schema\": {schema}"), "\"schema\": 7");
     let why = refused(std::slice::from_ref(&other));
     assert_eq!(
         why,
@@ -390,7 +391,7 @@ fn bad_results_are_refused_with_the_reason() {
     );
 
     let rows = copy("quick", &at("rows"));
-    replace(&rows.join("rows.csv"), &format!("\n{SCHEMA},step"), "\n7,step");
+    replace(&rows.join("rows.csv"), &format!("\n{schema},step"), "\n7,step");
     assert!(
         refused(std::slice::from_ref(&rows))
             .contains(&format!("rows.csv: schema 7, this kolo reads 1 to {SCHEMA}"))
