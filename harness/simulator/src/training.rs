@@ -7,7 +7,7 @@
 //!
 //! The background threads of all ranks run their cycles together. A cycle begins one cycle time after the previous
 //! one, or when its negotiation has ended, and includes everything that is ready by then. A thread that slept may wake
-//! up late ([`Late`]), and the cycle waits for the last one. Static buckets have no
+//! up late (`late.rs`), and the cycle waits for the last one. Static buckets have no
 //! cycles: a bucket begins when the slowest rank has it. Messages use one stream in the agreed order. While one is
 //! in flight, computation is slower by a factor, and while the slowest rank computes, so is the message.
 //!
