@@ -16,7 +16,7 @@ pub type Failure = Box<dyn std::error::Error>;
 pub const FAULTS: &str = "harness/kolo/tests/cluster/faults.toml";
 
 /// Too little for a whole sweep of faults, enough for its beginning.
-const LITTLE: &str = "size=40k";
+const LITTLE: &str = "size=56k";
 const ENOUGH: &str = "size=20m";
 
 /// A cluster that ends with this.
