@@ -39,7 +39,7 @@ impl Unsteady {
         Unsteady::relative_to(cases, |_| 0)
     }
 
-    /// The same of each launch by itself: a speed that differs between launches only is none of its business.
+    /// The same of each launch by itself: a speed that differs between launches only is not reported.
     pub fn within_launches(cases: &[Vec<&Block>]) -> Option<Unsteady> {
         Unsteady::relative_to(cases, |block| block.samples[0].launch)
     }
