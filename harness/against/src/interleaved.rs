@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use measure::bandwidth::{self, Messages};
+use measure::bandwidth::Bandwidth;
 use measure::plan::{Plan, Planned};
 use measure::summary;
 use rand::seq::SliceRandom;
@@ -360,14 +360,11 @@ impl Session<'_> {
             }
         }
         let rows = folder.rows(self.plan);
-        let settings = rows.iter().map(|row| &row.setting);
-        let cases = self.plan.cases.iter().filter_map(|planned| {
-            let name = planned.case.to_string();
-            let setting = settings.clone().find(|setting| setting.key.case == name)?;
-            Some(Messages { case: &planned.case, setting, messages: folder.messages(&name) })
-        });
-        let bandwidth = bandwidth::rows(&cases.collect::<Vec<_>>());
-        folder.store.write_whole("bandwidth.csv", &table(&bandwidth, &columns()))?;
+        let mut bandwidth = Bandwidth::default();
+        for planned in &self.plan.cases {
+            folder.add_messages(planned, &mut bandwidth)?;
+        }
+        folder.store.write_whole("bandwidth.csv", &table(&bandwidth.rows(false), &columns()))?;
         folder.store.write_whole("summary.txt", summary::text(&rows).as_bytes())?;
         let conclusion = summary::conclusion(&rows);
         if !conclusion.verdicts.is_empty() {

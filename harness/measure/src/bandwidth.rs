@@ -1,64 +1,139 @@
 //! Bus bandwidth of the messages of measured steps: that of an allreduce of their size within training steps,
 //! packing included.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use algorithms::topology::Topology;
+use rayon::prelude::*;
 
 use crate::config::Case;
 use results::block::Message;
+use results::nested::{Level, Nested, UNITS_MIN};
 use results::row::{Bandwidths, MessageRow, StepSetting, ends};
-use results::statistics::Summary;
+use results::statistics::{SAMPLES_MIN, Summary};
 use results::units::bus_factor;
 
-/// A case whose messages are right, if it has any.
-pub struct Messages<'a> {
-    /// The case.
-    pub case: &'a Case,
-    /// The settings of its row.
-    pub setting: &'a StepSetting,
-    /// From all its blocks.
-    pub messages: Vec<&'a Message>,
+/// An octave with more messages keeps every second one, and so on.
+const MESSAGES_MAX: usize = 200_000;
+
+/// Collects the messages of cases that are right.
+#[derive(Default)]
+pub struct Bandwidth {
+    groups: Vec<Group>,
+    /// Blocks so far.
+    blocks: usize,
+    octaves: BTreeMap<(usize, u32), Octave>,
+}
+
+/// Cases of one topology and algorithm.
+struct Group {
+    /// The first of them.
+    case: Case,
+    setting: StepSetting,
 }
 
 /// Messages of about the same size.
-#[derive(Default)]
 struct Octave {
-    sizes: Vec<usize>,
-    /// In bytes per microsecond.
-    speeds: Vec<f64>,
+    /// Messages so far.
+    count: usize,
+    /// One in so many is kept.
+    stride: usize,
+    kept: Vec<Kept>,
 }
 
-/// A row per topology, algorithm and octave of size. Octaves with fewer than 6 messages are left out, since they
-/// have no interval.
-pub fn rows(cases: &[Messages]) -> Vec<MessageRow> {
-    let mut groups: Vec<(&Topology, &str)> = Vec::new();
-    let mut octaves: BTreeMap<(usize, u32), Octave> = BTreeMap::new();
-    for Messages { case, messages, .. } in cases {
-        let key = (&case.topology, case.algorithm.as_str());
-        let group = groups.iter().position(|group| *group == key).unwrap_or_else(|| {
-            groups.push(key);
-            groups.len() - 1
-        });
-        for message in messages {
-            let octave = (message.size_bytes.max(1) as f64).log2().round() as u32;
-            let octave = octaves.entry((group, octave)).or_default();
-            octave.sizes.push(message.size_bytes);
-            octave.speeds.push(message.size_bytes as f64 / message.time_us.max(1e-3));
+/// A message.
+#[derive(Clone, Copy)]
+struct Kept {
+    launch: usize,
+    /// The round of blocks, and which of all blocks.
+    round: usize,
+    block: usize,
+    size_bytes: usize,
+    /// Bytes per microsecond.
+    speed: f64,
+}
+
+impl Default for Octave {
+    fn default() -> Octave {
+        Octave { count: 0, stride: 1, kept: Vec::new() }
+    }
+}
+
+impl Octave {
+    fn add(&mut self, message: Kept) {
+        if self.count.is_multiple_of(self.stride) {
+            self.kept.push(message);
+        }
+        self.count += 1;
+        if self.kept.len() == MESSAGES_MAX {
+            self.stride *= 2;
+            let mut at = 0;
+            self.kept.retain(|_| {
+                at += 1;
+                at % 2 == 1
+            });
         }
     }
-    let row = |((group, log2), octave): ((usize, u32), Octave)| {
-        let is_of = |one: &&Messages| groups[group] == (&one.case.topology, &one.case.algorithm);
-        row(cases.iter().find(is_of)?, log2, octave)
-    };
-    octaves.into_iter().filter_map(row).collect()
+
+    /// Speeds by launch, and by what is independent within one: rounds, if there are enough of them, for what disturbs a
+    /// round concerns all its cases; else blocks.
+    fn speeds(&self) -> Nested {
+        let rounds: BTreeSet<(usize, usize)> =
+            self.kept.iter().map(|message| (message.launch, message.round)).collect();
+        let by_round = rounds.len() >= UNITS_MIN;
+        let unit = |message: &Kept| if by_round { message.round } else { message.block };
+        self.kept.iter().map(|message| (message.launch, unit(message), message.speed)).collect()
+    }
 }
 
-/// The row of an octave; `first` is the first case of its topology and algorithm.
-fn row(first: &Messages, log2: u32, Octave { mut sizes, speeds }: Octave) -> Option<MessageRow> {
-    let Messages { case: Case { transport, topology, algorithm, .. }, setting, .. } = first;
-    let StepSetting { mut key, run, training, framework, .. } = (*setting).clone();
-    let speed = Summary::of(&speeds).filter(|speed| speed.p50_interval.is_some())?;
+impl Bandwidth {
+    /// Adds the messages of a block of a case with these settings.
+    pub fn add(
+        &mut self,
+        case: &Case,
+        setting: &StepSetting,
+        (launch, round): (usize, usize),
+        messages: &[Message],
+    ) {
+        let is_same = |group: &Group| {
+            (&group.case.topology, &group.case.algorithm) == (&case.topology, &case.algorithm)
+        };
+        let group = self.groups.iter().position(is_same).unwrap_or_else(|| {
+            self.groups.push(Group { case: case.clone(), setting: setting.clone() });
+            self.groups.len() - 1
+        });
+        let block = self.blocks;
+        self.blocks += 1;
+        for &Message { size_bytes, time_us, .. } in messages {
+            let octave = (size_bytes.max(1) as f64).log2().round() as u32;
+            let speed = size_bytes as f64 / time_us.max(1e-3);
+            let message = Kept { launch, round, block, size_bytes, speed };
+            self.octaves.entry((group, octave)).or_default().add(message);
+        }
+    }
+
+    /// A row per topology, algorithm and octave of size, without intervals if the machine changed its speed. Octaves with
+    /// fewer than 6 messages are left out.
+    pub fn rows(self, is_unsteady: bool) -> Vec<MessageRow> {
+        let Bandwidth { groups, octaves, .. } = self;
+        let octaves: Vec<((usize, u32), Octave)> =
+            octaves.into_iter().filter(|(_, octave)| octave.count >= SAMPLES_MIN).collect();
+        let row = |((group, log2), octave)| row(&groups[group], log2, octave, is_unsteady);
+        octaves.into_par_iter().filter_map(row).collect()
+    }
+}
+
+/// The row of an octave.
+fn row(group: &Group, log2: u32, octave: Octave, is_unsteady: bool) -> Option<MessageRow> {
+    let Case { transport, topology, algorithm, .. } = &group.case;
+    let StepSetting { mut key, run, training, framework, .. } = group.setting.clone();
+    let speeds = octave.speeds();
+    let speed = speeds.summary()?;
+    let speed = Summary { p50_interval: speed.p50_interval.filter(|_| !is_unsteady), ..speed };
+    let interval_over = speed.p50_interval.map_or("", |_| match speeds.level() {
+        Level::Sample => "messages",
+        level => level.plural(),
+    });
+    let mut sizes: Vec<usize> = octave.kept.iter().map(|message| message.size_bytes).collect();
     sizes.sort_unstable();
     let factor = bus_factor(topology.ranks()) / 1e3;
     let (low, high) = ends(&speed);
@@ -70,6 +145,41 @@ fn row(first: &Messages, log2: u32, Octave { mut sizes, speeds }: Octave) -> Opt
         busbw_gb_s_low: low.map(|speed| speed * factor),
         busbw_gb_s_high: high.map(|speed| speed * factor),
     };
-    let samples = speed.samples;
-    Some(MessageRow { key, run, training, framework, bandwidths, samples }.rounded())
+    let (samples, interval_over) = (octave.count, interval_over.into());
+    let row = MessageRow { key, run, training, framework, bandwidths, samples, interval_over };
+    Some(row.rounded())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(launch: usize, round: usize, block: usize, speed: f64) -> Kept {
+        Kept { launch, round, block, size_bytes: 1, speed }
+    }
+
+    #[test]
+    fn an_octave_of_many_messages_keeps_an_even_part() {
+        let mut octave = Octave::default();
+        (0..3 * MESSAGES_MAX).for_each(|at| octave.add(message(1, 0, 0, at as f64)));
+        assert_eq!((octave.count, octave.stride), (3 * MESSAGES_MAX, 4));
+        let expected = (0..octave.kept.len()).map(|at| (4 * at) as f64);
+        assert!(octave.kept.iter().map(|message| message.speed).eq(expected));
+    }
+
+    /// Messages of a block are alike, and blocks of a round may be.
+    #[test]
+    fn rounds_are_independent_or_blocks_if_there_are_few_rounds() {
+        let octave = |rounds: usize| {
+            let mut octave = Octave::default();
+            for (round, case) in (0..rounds).flat_map(|round| [(round, 0), (round, 1)]) {
+                let speed = 1.0 + round as f64 + 0.1 * case as f64;
+                (0..10).for_each(|_| octave.add(message(1, round, 2 * round + case, speed)));
+            }
+            octave.speeds()
+        };
+        let (two, five) = (octave(2), octave(5));
+        assert_eq!((two.rounds().len(), five.rounds().len()), (4, 5));
+        assert_eq!((two.level(), five.level()), (Level::Block, Level::Block));
+    }
 }

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use results::block::Block;
-use results::compare::Ratio;
+use results::block::Outline;
 use results::statistics::median;
 
 /// The base case's blocks in the order of time.
@@ -13,23 +12,25 @@ pub struct Drift {
     pub case: String,
     /// The median step time of each block, in microseconds; two blocks or more.
     pub blocks_us: Vec<f64>,
-    /// The steps of the last block over those of the first; none below 4 steps.
-    pub ratio: Option<Ratio>,
 }
 
 impl Drift {
     /// From the blocks of a case; none below two.
-    pub fn of(case: &str, blocks: &[&Block]) -> Option<Drift> {
-        let [first, .., last] = blocks else { return None };
-        let steps = |block: &&Block| -> Vec<f64> {
-            block.samples.iter().map(|sample| sample.time_us).collect()
-        };
-        let blocks_us = blocks.iter().filter_map(|block| median(steps(block))).collect();
-        let ratio = Ratio::of(&steps(last), &steps(first));
-        Some(Drift { case: case.into(), blocks_us, ratio })
+    pub fn of(case: &str, blocks: &[&Outline]) -> Option<Drift> {
+        let blocks_us: Vec<f64> =
+            blocks.iter().filter_map(|block| median(block.times_us.clone())).collect();
+        (blocks_us.len() > 1).then(|| Drift { case: case.into(), blocks_us })
+    }
+
+    /// By how much blocks differ from the next, in percent: the median. None below three blocks.
+    fn neighbours_percent(&self) -> Option<f64> {
+        let differences = self.blocks_us.windows(2).map(|pair| (pair[1] / pair[0]).ln().abs());
+        let middle = median(differences.collect()).filter(|_| self.blocks_us.len() > 2)?;
+        Some(100.0 * middle.exp_m1())
     }
 }
 
+/// Without an interval: two blocks do not tell how much others would differ.
 impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.blocks_us.len();
@@ -38,29 +39,21 @@ impl fmt::Display for Drift {
         if count > 2 {
             write!(f, ", {:.1} ms in the middle one", ms(count / 2))?;
         }
-        write!(f, ", {:.1} ms in the last; last over first ", ms(count - 1))?;
-        match self.ratio {
-            Some(Ratio { ratio, low, high }) => write!(
-                f,
-                "{ratio:.3} [{low:.3}, {high:.3}] (95 % interval, if the steps of a block are independent)"
-            ),
-            None => write!(
-                f,
-                "{:.3} (no interval: fewer than 4 steps in a block)",
-                ms(count - 1) / ms(0)
-            ),
+        let ratio = ms(count - 1) / ms(0);
+        write!(f, ", {:.1} ms in the last; last over first {ratio:.3}", ms(count - 1))?;
+        if let Some(percent) = self.neighbours_percent() {
+            write!(f, ", while blocks differ from the next by {percent:.1} %")?;
         }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::block::Sample;
 
-    fn block(times_us: &[f64]) -> Block {
-        let sample = |&time_us: &f64| Sample { time_us, ..Sample::default() };
-        Block { samples: times_us.iter().map(sample).collect(), ..Block::default() }
+    fn block(times_us: &[f64]) -> Outline {
+        Outline { times_us: times_us.to_vec(), ..Outline::default() }
     }
 
     #[test]
@@ -69,21 +62,19 @@ mod tests {
         let middle = block(&[300e3; 4]);
         let last = block(&[110e3, 111e3, 112e3, 114e3]);
         let drift = Drift::of("base", &[&first, &middle, &last]).unwrap();
-        // Of four and four values, the interval covers all ratios: from 110/103 to 114/100.
         assert_eq!(
             drift.to_string(),
             "drift: base took 101.5 ms in the first of 3 blocks, 300.0 ms in the middle one, 111.5 ms in the last; last \
-             over first 1.100 [1.068, 1.140] (95 % interval, if the steps of a block are independent)"
+             over first 1.100, while blocks differ from the next by 182.0 %"
         );
     }
 
     #[test]
-    fn few_steps_have_no_interval_and_one_block_no_drift() {
+    fn two_blocks_do_not_tell_how_they_vary_and_one_has_no_drift() {
         let (first, last) = (block(&[100e3, 101e3, 102e3]), block(&[202e3, 202e3, 202e3]));
         assert_eq!(
             Drift::of("base", &[&first, &last]).unwrap().to_string(),
-            "drift: base took 101.0 ms in the first of 2 blocks, 202.0 ms in the last; last over first 2.000 (no \
-             interval: fewer than 4 steps in a block)"
+            "drift: base took 101.0 ms in the first of 2 blocks, 202.0 ms in the last; last over first 2.000"
         );
         assert_eq!(Drift::of("base", &[&first]), None);
     }

@@ -6,7 +6,7 @@
 mod machine;
 mod score;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use indicatif::ProgressBar;
 use rand::SeedableRng;
@@ -21,10 +21,10 @@ use self::score::Scored;
 use crate::config::Config;
 use crate::plan::Plan;
 use crate::sweep::{Course, run};
-use results::block::Block;
+use results::block::{Block, Message, Outline};
 use results::error::RecordError;
 use results::provenance::Launch;
-use results::record::{Earlier, Output};
+use results::record::{Earlier, Key, Output};
 use results::row::{Row, StepRow};
 use workloads::workload::{Gradient, Workload};
 
@@ -85,6 +85,8 @@ pub fn in_words(scores: &[Score]) -> String {
                 (|score| score.covered_percent) as fn(&Score) -> f64,
                 "of intervals contain the true median",
             ),
+            (|score| score.negotiation_covered_percent, "of intervals of negotiation times do"),
+            (|score| score.bandwidth_covered_percent, "of intervals of bandwidths do"),
             (
                 |score| score.best_is_tied_percent,
                 "of sets of ties contain the truly fastest setting",
@@ -109,7 +111,7 @@ fn sweep(
     launch: &Launch,
     seed: u64,
 ) -> Result<Scored, RecordError> {
-    let plan = plan(design, seed);
+    let plan = plan(design, machine.nodes, seed);
     let mut executor = Synthetic::new(machine, drawn, settings(), ChaCha8Rng::seed_from_u64(seed));
     let mut kept = Kept::default();
     let mut launches = Vec::new();
@@ -121,7 +123,7 @@ fn sweep(
         let course = Course::default();
         let report = run(&plan, &mut kept, earlier, &launches, &course, &mut executor, &hidden)?;
         if !report.wants_launch {
-            return Ok(Scored::of(&report, &kept.blocks, &executor));
+            return Ok(Scored::of(&report, kept.blocks.len(), &executor));
         }
     }
 }
@@ -131,11 +133,11 @@ fn settings() -> Vec<f64> {
     (0..SETTINGS).map(|setting| (1.0 + APART).powi(setting.saturating_sub(1) as i32)).collect()
 }
 
-fn plan(design: Design, seed: u64) -> Plan {
+fn plan(design: Design, nodes: usize, seed: u64) -> Plan {
     let Design { launches, blocks, steps, interval_percent } = design;
     let thresholds: Vec<String> = (1..=SETTINGS).map(|mib| mib.to_string()).collect();
     let config = format!(
-        "workload = \"one\"\n[step]\nbackward_ms = 0\n[sweep]\ntopology = [\"1x1\"]\ncontrol_plane = [\"bitvector\"]\nalgorithm = [\"ring\"]\n\
+        "workload = \"one\"\n[step]\nbackward_ms = 0\n[sweep]\ntopology = [\"{nodes}x1\"]\ncontrol_plane = [\"bitvector\"]\nalgorithm = [\"ring\"]\n\
          fusion_threshold_mib = [{}]\ncycle_time_ms = [1]\n[measure]\nwarmup_steps = 0\nsteps_per_block = {steps}\n\
          launches = {launches}\nblocks_min = {}\nblocks_max = {blocks}\ninterval_percent = {interval_percent}\n\
          budget_seconds = 1e6\nseed = {seed}",
@@ -156,19 +158,19 @@ fn plan(design: Design, seed: u64) -> Plan {
 /// Keeps blocks in memory.
 #[derive(Default)]
 struct Kept {
-    blocks: Vec<Block>,
+    blocks: BTreeMap<Key, Block>,
 }
 
 impl Kept {
-    fn earlier(&self) -> BTreeMap<(String, usize), Block> {
-        let key = |block: &Block| (block.samples[0].case.clone(), block.samples[0].block);
-        self.blocks.iter().map(|block| (key(block), block.clone())).collect()
+    fn earlier(&self) -> BTreeMap<Key, Outline> {
+        self.blocks.iter().map(|(key, block)| (key.clone(), Outline::from(block))).collect()
     }
 }
 
 impl Output for Kept {
     fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
-        self.blocks.push(block.clone());
+        let first = &block.samples[0];
+        self.blocks.insert((first.case.clone(), first.block), block.clone());
         Ok(())
     }
 
@@ -176,13 +178,16 @@ impl Output for Kept {
         Ok(())
     }
 
-    fn set_aside(
-        &mut self,
-        _: &[Block],
-        _: &[Row],
-        kept: &BTreeMap<(String, usize), Block>,
-    ) -> Result<(), RecordError> {
-        self.blocks = kept.values().cloned().collect();
+    fn block(&self, key: &Key) -> Result<Block, RecordError> {
+        Ok(self.blocks[key].clone())
+    }
+
+    fn messages(&self, key: &Key) -> Result<Vec<Message>, RecordError> {
+        Ok(self.blocks[key].messages.clone())
+    }
+
+    fn set_aside(&mut self, aside: &BTreeSet<Key>, _: &[Row]) -> Result<(), RecordError> {
+        self.blocks.retain(|key, _| !aside.contains(key));
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use results::block::Block;
+use results::block::Outline;
 use results::conditions::Conditions;
 use results::levels::{Segment, segments};
 use results::nested::Level;
@@ -35,17 +35,17 @@ pub struct Unsteady {
 
 impl Unsteady {
     /// From all blocks of each case; none if the speed did not change by more than 3 %.
-    pub fn of(cases: &[Vec<&Block>]) -> Option<Unsteady> {
+    pub fn of(cases: &[Vec<&Outline>]) -> Option<Unsteady> {
         Unsteady::relative_to(cases, |_| 0)
     }
 
     /// The same of each launch by itself: a speed that differs between launches only is not reported.
-    pub fn within_launches(cases: &[Vec<&Block>]) -> Option<Unsteady> {
-        Unsteady::relative_to(cases, |block| block.samples[0].launch)
+    pub fn within_launches(cases: &[Vec<&Outline>]) -> Option<Unsteady> {
+        Unsteady::relative_to(cases, |block| block.launch)
     }
 
     /// Each block is compared with the usual one of its case and `part`.
-    fn relative_to(cases: &[Vec<&Block>], part: fn(&Block) -> usize) -> Option<Unsteady> {
+    fn relative_to(cases: &[Vec<&Outline>], part: fn(&Outline) -> usize) -> Option<Unsteady> {
         let mut series: Vec<Placed> = Vec::new();
         for blocks in cases {
             let mut parts: BTreeMap<usize, Vec<Placed>> = BTreeMap::new();
@@ -63,15 +63,17 @@ impl Unsteady {
             if has_moments { a.moment().total_cmp(&b.moment()) } else { a.at.cmp(&b.at) }
         });
         let values: Vec<f64> = series.iter().map(|it| it.value).collect();
-        let segments = segments(&values);
+        // Worlds of different sizes vary differently.
+        let ranks: Vec<usize> = series.iter().map(|it| it.block.ranks).collect();
+        let segments = segments(&values, &ranks);
         let levels = || segments.iter().map(|segment| segment.level);
         let (least, most) = (levels().fold(f64::MAX, f64::min), levels().fold(f64::MIN, f64::max));
         if most - least <= MATTERS.ln_1p() {
             return None;
         }
         let disturbed = disturbed(&segments).map(|at| {
-            let first = &series[at].block.samples[0];
-            (first.case.clone(), first.block)
+            let block = series[at].block;
+            (block.case.clone(), block.block)
         });
         let disturbed = disturbed.collect();
         let conditions: Option<Vec<&Conditions>> =
@@ -93,10 +95,10 @@ impl Unsteady {
     }
 }
 
-/// Rows of a machine that changed its speed lose the interval of their median: blocks at different speeds are not alike,
+/// Rows of a machine that changed its speed lose the intervals of their medians: blocks at different speeds are not alike,
 /// and a machine that drifts may be elsewhere next. An interval over launches stays if the speed changed between launches
 /// only. `blocks` are those of each row.
-pub fn withhold_intervals(mut rows: Vec<StepRow>, blocks: &[Vec<&Block>]) -> Vec<StepRow> {
+pub fn withhold_intervals(mut rows: Vec<StepRow>, blocks: &[Vec<&Outline>]) -> Vec<StepRow> {
     let change = |unsteady: Option<Unsteady>| unsteady.map(|unsteady| unsteady.change_percent());
     let (change, within) =
         (change(Unsteady::of(blocks)), change(Unsteady::within_launches(blocks)));
@@ -105,6 +107,8 @@ pub fn withhold_intervals(mut rows: Vec<StepRow>, blocks: &[Vec<&Block>]) -> Vec
         let over_launches = result.confidence.interval_over == Level::Launch.plural();
         let Some(percent) = (if over_launches { within } else { change }) else { continue };
         result.times = result.times.clone().without_interval();
+        (result.negotiation_us_p50_low, result.negotiation_us_p50_high) = (None, None);
+        (result.messages_p50_low, result.messages_p50_high) = (None, None);
         result.confidence.interval_over = String::new();
         result.confidence.speed_change_percent = Some(percent);
         *row = row.clone().rounded();
@@ -114,7 +118,7 @@ pub fn withhold_intervals(mut rows: Vec<StepRow>, blocks: &[Vec<&Block>]) -> Vec
 
 /// A block in the order of time.
 struct Placed<'b> {
-    block: &'b Block,
+    block: &'b Outline,
     /// Its round, and its place in it.
     at: (usize, usize),
     /// The logarithm of its median.
@@ -122,10 +126,9 @@ struct Placed<'b> {
 }
 
 impl Placed<'_> {
-    fn of(block: &Block) -> Option<Placed<'_>> {
-        let first = block.samples.first()?;
-        let times = block.samples.iter().map(|sample| sample.time_us).collect();
-        Some(Placed { block, at: (first.block, first.order), value: median(times)?.ln() })
+    fn of(block: &Outline) -> Option<Placed<'_>> {
+        let value = median(block.times_us.clone())?.ln();
+        Some(Placed { block, at: (block.block, block.order), value })
     }
 
     fn moment(&self) -> f64 {
@@ -273,15 +276,13 @@ impl fmt::Display for Unsteady {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::block::Sample;
 
     /// Four cases in rounds of one block each; the machine takes this much longer in each round.
-    fn sweep(levels: &[f64]) -> Vec<Vec<Block>> {
+    fn sweep(levels: &[f64]) -> Vec<Vec<Outline>> {
         let block = |case: usize, round: usize| {
             let noise = 0.002 * ((7 * case + 5 * round) % 11) as f64;
             let time_us = 1e3 * (case + 1) as f64 * levels[round] * (1.0 + noise);
-            let sample = Sample { time_us, block: round, order: case, ..Sample::default() };
-            Block { samples: vec![sample], ..Block::default() }
+            Outline { block: round, order: case, times_us: vec![time_us], ..Outline::default() }
         };
         (0..4).map(|case| (0..levels.len()).map(|round| block(case, round)).collect()).collect()
     }
@@ -319,8 +320,9 @@ mod tests {
     #[test]
     fn what_the_system_counted_then_is_told() {
         let mut all = sweep(&[1.0, 1.0, 1.0, 1.0, 1.2, 1.2, 1.0, 1.0]);
-        let told = |all: &[Vec<Block>]| {
-            let all: Vec<Vec<&Block>> = all.iter().map(|blocks| blocks.iter().collect()).collect();
+        let told = |all: &[Vec<Outline>]| {
+            let all: Vec<Vec<&Outline>> =
+                all.iter().map(|blocks| blocks.iter().collect()).collect();
             Unsteady::of(&all).unwrap().to_string()
         };
         assert!(
@@ -328,8 +330,7 @@ mod tests {
                 .ends_with("of the usual time; ratios of cases are by round, and hardly affected")
         );
         for block in all.iter_mut().flatten() {
-            let Sample { block: round, order, .. } = block.samples[0];
-            let began_s = (10 * round + order) as f64;
+            let began_s = (10 * block.block + block.order) as f64;
             let steal_share = Some(0.002);
             block.conditions = Some(Conditions { began_s, steal_share, ..Conditions::default() });
         }
@@ -342,7 +343,7 @@ mod tests {
             why.contains(" of the usual time, furthest from 00:00:40 to 00:00:53 UTC; "),
             "{why}"
         );
-        for block in all.iter_mut().flatten().filter(|it| (4..6).contains(&it.samples[0].block)) {
+        for block in all.iter_mut().flatten().filter(|it| (4..6).contains(&it.block)) {
             let conditions = block.conditions.as_mut().unwrap();
             (conditions.others_share, conditions.steal_share) = (Some(0.5), Some(0.25));
         }

@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use rand::RngCore;
 
 pub use self::again::Again;
-use crate::bandwidth::{self, Messages};
+use crate::bandwidth::Bandwidth;
 use crate::block::{Context, Position, block_of};
 use crate::case_result::row_of;
 use crate::config::Measure;
@@ -23,12 +23,12 @@ use crate::plan::{Plan, Planned};
 use crate::spread::Spread;
 use crate::steadiness::{self, Unsteady};
 use crate::warmup::Warmup;
-use results::block::{Block, nested};
+use results::block::{Block, Outline};
 use results::conditions::Conditions;
 use results::error::RecordError;
 use results::journal::Journal;
 use results::provenance::Launch;
-use results::record::{Earlier, Output};
+use results::record::{Earlier, Key, Output};
 use results::row::{MessageRow, Row, StepRow, StepSetting};
 use training::timeline::record::Record;
 use training::timeline::write::{Shown, file_name, write};
@@ -108,8 +108,8 @@ pub fn run(
         executor,
     };
     sweep.rounds = sweep.rounds_to_measure();
-    let warmups = sweep.blocks.values().flat_map(|block| block.samples.first());
-    sweep.warmup_steps = warmups.map(|first| first.warmup).fold(sweep.warmup_steps, usize::max);
+    let warmups = sweep.blocks.values().map(|block| block.warmup);
+    sweep.warmup_steps = warmups.fold(sweep.warmup_steps, usize::max);
     for (index, planned) in plan.cases.iter().enumerate() {
         if let Err(reason) = &planned.data_plane {
             sweep.give_up(index, reason.to_string(), StepRow::unsupported)?;
@@ -154,13 +154,13 @@ struct Sweep<'a> {
     /// The longest block of each case so far, in this launch.
     longest: HashMap<usize, Duration>,
     /// How long each block of this launch took.
-    took: HashMap<(String, usize), Duration>,
+    took: HashMap<Key, Duration>,
     /// The time of blocks that were set aside.
     useless: Duration,
     /// The warm-up of the blocks that begin now.
     warmup_steps: usize,
-    /// Blocks that are complete.
-    blocks: BTreeMap<(String, usize), Block>,
+    /// Blocks that are complete; the store has all of each.
+    blocks: BTreeMap<Key, Outline>,
     /// The case that is repeated until the end.
     base: Option<usize>,
     /// See [`Course::budget`].
@@ -209,13 +209,13 @@ impl Sweep<'_> {
             let name = self.plan.cases[base].case.to_string();
             Drift::of(&name, &self.own(&name, usize::MAX))
         });
-        let bandwidth = bandwidth::rows(&self.messages());
-        let times_us = |case: &str| nested(&self.own(case, usize::MAX), |sample| sample.time_us);
+        let times_us = |case: &str| Outline::nested(&self.own(case, usize::MAX));
         let of_case = |planned: &Planned| self.rows.get(&planned.case.to_string()).cloned();
         let rows: Vec<StepRow> = self.plan.cases.iter().filter_map(of_case).collect();
-        let blocks: Vec<Vec<&Block>> =
+        let blocks: Vec<Vec<&Outline>> =
             rows.iter().map(|row| self.own(row.case(), usize::MAX)).collect();
         let unsteady = Unsteady::of(&blocks);
+        let bandwidth = self.bandwidth(unsteady.is_some())?;
         let rows = fastest::compared(rows, |case| times_us(case).rounds());
         let rows = steadiness::withhold_intervals(rows, &blocks);
         let spread = Spread::of(rows.iter().map(|row| times_us(row.case())));
@@ -253,7 +253,7 @@ impl Sweep<'_> {
     /// The base case's last block, and its row.
     fn end(&mut self, base: usize) -> Result<(), RecordError> {
         let name = self.plan.cases[base].case.to_string();
-        let block = self.own(&name, usize::MAX).last().map_or(0, |last| last.samples[0].block + 1);
+        let block = self.own(&name, usize::MAX).last().map_or(0, |last| last.block + 1);
         if !self.rows.contains_key(&name) && self.take(base, block, 0)? {
             self.finish(base, block + 1, "end")?;
         }
@@ -334,7 +334,7 @@ impl Sweep<'_> {
             let measured = block_of(&context, position, &outcome);
             let measured = Block { conditions, ..measured };
             self.store.append_block(&measured)?;
-            self.blocks.insert(key, measured);
+            self.blocks.insert(key, Outline::from(&measured));
         }
         Ok(true)
     }
@@ -352,7 +352,7 @@ impl Sweep<'_> {
         }
         let left = course.until?.duration_since(SystemTime::now()).unwrap_or_default();
         // As long as before, or as the longest of the others; with room for noise.
-        let known = self.longest.get(&index).or(self.longest.values().max());
+        let known = self.longest.get(&index).or_else(|| self.longest.values().max());
         let needed =
             known.map_or_else(|| self.plan.estimate(&self.plan.cases[index]), |&time| time);
         let needed = needed + needed / 2 + Duration::from_secs(1);
@@ -394,32 +394,39 @@ impl Sweep<'_> {
     }
 
     /// A case's first `count` blocks.
-    fn own(&self, name: &str, count: usize) -> Vec<&Block> {
+    fn own(&self, name: &str, count: usize) -> Vec<&Outline> {
         let key = |block| (name.to_string(), block);
         self.blocks.range(key(0)..key(count)).map(|(_, block)| block).collect()
     }
 
-    /// Every case in the order of the plan, with the messages of those that are right.
-    fn messages(&self) -> Vec<Messages<'_>> {
-        let cases = self.plan.cases.iter().zip(&self.settings);
-        let with_messages = cases.map(|(planned, setting)| {
+    /// Of the messages of every case that is right, in the order of the plan; without intervals if the machine changed its
+    /// speed.
+    fn bandwidth(&self, is_unsteady: bool) -> Result<Vec<MessageRow>, RecordError> {
+        let mut bandwidth = Bandwidth::default();
+        for (planned, setting) in self.plan.cases.iter().zip(&self.settings) {
             let name = &setting.key.case;
-            let is_right = self.rows.get(name).is_some_and(|row| row.outcome.right().is_some());
-            let blocks = if is_right { self.own(name, usize::MAX) } else { Vec::new() };
-            let messages = blocks.into_iter().flat_map(|block| &block.messages).collect();
-            Messages { case: &planned.case, setting, messages }
-        });
-        with_messages.collect()
+            if self.rows.get(name).is_some_and(|row| row.outcome.right().is_some()) {
+                for block in self.own(name, usize::MAX) {
+                    let messages = self.store.messages(&(name.clone(), block.block))?;
+                    let place = (block.launch, block.block);
+                    bandwidth.add(&planned.case, setting, place, &messages);
+                }
+            }
+        }
+        Ok(bandwidth.rows(is_unsteady))
     }
 
     /// Ends a case after `count` blocks with its row.
     fn finish(&mut self, index: usize, count: usize, reason: &str) -> Result<(), RecordError> {
         let mut setting = self.settings[index].clone();
-        let blocks = self.own(&setting.key.case, count);
-        let warmups = blocks.iter().flat_map(|block| &block.samples).map(|sample| sample.warmup);
-        setting.training.warmup = warmups.fold(setting.training.warmup, usize::max);
+        let name = &setting.key.case;
+        let own = self.own(name, count);
+        let warmup = own.iter().map(|block| block.warmup);
+        setting.training.warmup = warmup.fold(setting.training.warmup, usize::max);
+        let blocks = own.iter().map(|block| self.store.block(&(name.clone(), block.block)));
+        let blocks: Vec<Block> = blocks.collect::<Result<_, _>>()?;
         let counts_bytes = self.plan.cases[index].choices().is_some();
-        self.keep(row_of(setting, &blocks, reason, counts_bytes))
+        self.keep(row_of(setting, &blocks.iter().collect::<Vec<_>>(), reason, counts_bytes))
     }
 
     /// A case without measurement is a row with a reason.
@@ -454,11 +461,11 @@ fn rows_are_missing(plan: &Plan, rows: &HashMap<String, StepRow>) -> bool {
 const BLOCKS_TO_STOP: usize = 5;
 
 /// Why a case is done after these blocks, if it is; as many of them are of this launch.
-fn stop_reason(measure: &Measure, own: &[&Block], in_launch: usize) -> Option<&'static str> {
+fn stop_reason(measure: &Measure, own: &[&Outline], in_launch: usize) -> Option<&'static str> {
     if in_launch < measure.blocks_min {
         return None;
     }
-    let times_us = nested(own, |sample| sample.time_us);
+    let times_us = Outline::nested(own);
     // Few blocks are alike by chance too often.
     let is_known = measure.interval_percent > 0.0 && own.len() >= BLOCKS_TO_STOP;
     let width =
@@ -472,19 +479,19 @@ fn stop_reason(measure: &Measure, own: &[&Block], in_launch: usize) -> Option<&'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::block::Sample;
 
     #[test]
     fn a_case_stops_when_its_interval_is_narrow_or_its_blocks_are_used_up() {
         let measure = Measure { blocks_max: 6, interval_percent: 5.0, ..Measure::default() };
-        let block = |(block, times): (usize, [f64; 5])| Block {
-            samples: times.map(|time_us| Sample { time_us, block, ..Sample::default() }).to_vec(),
-            ..Block::default()
+        let block = |(block, times): (usize, [f64; 5])| Outline {
+            block,
+            times_us: times.to_vec(),
+            ..Outline::default()
         };
         let narrow = [100.0, 101.0, 99.0, 100.0, 102.0];
         let wide = [100.0, 300.0, 80.0, 200.0, 102.0];
         let reason = |blocks: &[[f64; 5]]| {
-            let blocks: Vec<Block> = blocks.iter().copied().enumerate().map(block).collect();
+            let blocks: Vec<Outline> = blocks.iter().copied().enumerate().map(block).collect();
             stop_reason(&measure, &blocks.iter().collect::<Vec<_>>(), blocks.len())
         };
         assert_eq!(reason(&[narrow]), None, "below the minimum of blocks");

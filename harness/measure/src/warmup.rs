@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use results::block::Block;
+use results::block::Outline;
 use results::statistics::{at_least, median};
 
 /// A first step that is longer by less does not matter.
@@ -27,15 +27,14 @@ pub struct TooShort {
 
 impl TooShort {
     /// From blocks with the same warm-up; none if they do not show it.
-    pub fn of<'b>(blocks: impl IntoIterator<Item = &'b Block>) -> Option<TooShort> {
+    pub fn of<'b>(blocks: impl IntoIterator<Item = &'b Outline>) -> Option<TooShort> {
         let (mut excesses, mut slowest, mut steps) = (Vec::new(), 0, usize::MAX);
-        for block in blocks.into_iter().filter(|block| block.samples.len() >= STEPS_MIN) {
-            let (first, others) = block.samples.split_first().expect("it has three");
-            let longest = others.iter().map(|other| other.time_us).fold(0.0, f64::max);
-            let middle = median(others.iter().map(|other| other.time_us).collect())?;
-            slowest += u64::from(first.time_us > longest);
-            excesses.push(first.time_us / middle - 1.0);
-            steps = steps.min(block.samples.len());
+        for block in blocks.into_iter().filter(|block| block.times_us.len() >= STEPS_MIN) {
+            let (first, others) = block.times_us.split_first().expect("it has three");
+            let longest = others.iter().copied().fold(0.0, f64::max);
+            slowest += u64::from(*first > longest);
+            excesses.push(first / median(others.to_vec())? - 1.0);
+            steps = steps.min(block.times_us.len());
         }
         let by_chance = at_least(slowest, excesses.len() as u64, 1.0 / steps as f64);
         let excess = median(excesses)?;
@@ -81,18 +80,15 @@ mod tests {
     use super::*;
     use rand::{Rng, SeedableRng};
     use rand_chacha::ChaCha8Rng;
-    use results::block::Sample;
 
     /// Blocks of five steps, of which the first takes so much longer.
-    fn blocks(count: usize, excess: f64, random: &mut ChaCha8Rng) -> Vec<Block> {
-        let mut step = |first: bool| Sample {
-            time_us: 1e3
-                * (1.0 + 0.05 * random.random::<f64>())
-                * if first { 1.0 + excess } else { 1.0 },
-            ..Sample::default()
+    fn blocks(count: usize, excess: f64, random: &mut ChaCha8Rng) -> Vec<Outline> {
+        let mut step_us = |first: bool| {
+            let noise = 1.0 + 0.05 * random.random::<f64>();
+            1e3 * noise * if first { 1.0 + excess } else { 1.0 }
         };
-        let mut block = || (0..5).map(|at| step(at == 0)).collect();
-        (0..count).map(|_| Block { samples: block(), ..Block::default() }).collect()
+        let mut times_us = || (0..5).map(|at| step_us(at == 0)).collect();
+        (0..count).map(|_| Outline { times_us: times_us(), ..Outline::default() }).collect()
     }
 
     #[test]

@@ -21,6 +21,61 @@ pub struct Block {
     pub conditions: Option<Conditions>,
 }
 
+/// What a sweep keeps of a block in memory: the rest is in its files.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outline {
+    /// The case's name.
+    pub case: String,
+    /// Each case once per block.
+    pub block: usize,
+    /// Runs of the program that have worked on this folder, from 1.
+    pub launch: usize,
+    /// Position of the case within the block.
+    pub order: usize,
+    /// World size.
+    pub ranks: usize,
+    /// Steps of the warm-up.
+    pub warmup: usize,
+    /// The time of each step; see [`Sample::time_us`].
+    pub times_us: Vec<f64>,
+    /// What the system did besides.
+    pub conditions: Option<Conditions>,
+}
+
+impl Outline {
+    /// From the samples of a block on so many ranks, and its conditions.
+    pub fn of(samples: &[Sample], ranks: usize, conditions: Option<Conditions>) -> Outline {
+        let Some(first) = samples.first() else {
+            return Outline { ranks, conditions, ..Outline::default() };
+        };
+        Outline {
+            case: first.case.clone(),
+            block: first.block,
+            launch: first.launch,
+            order: first.order,
+            ranks,
+            warmup: first.warmup,
+            times_us: samples.iter().map(|sample| sample.time_us).collect(),
+            conditions,
+        }
+    }
+
+    /// The step times of some blocks, by launch and block.
+    pub fn nested(blocks: &[&Outline]) -> Nested {
+        let times = blocks.iter().flat_map(|block| {
+            block.times_us.iter().map(|&time_us| (block.launch, block.block, time_us))
+        });
+        times.collect()
+    }
+}
+
+impl From<&Block> for Outline {
+    fn from(block: &Block) -> Outline {
+        let ranks = block.ranks.first().map_or(0, |first| first.ranks);
+        Outline::of(&block.samples, ranks, block.conditions.clone())
+    }
+}
+
 /// Latencies in nanoseconds, to three digits.
 pub type Histogram = hdrhistogram::Histogram<u64>;
 

@@ -73,6 +73,9 @@ pub enum MalformedLine {
     /// It is no line of its table.
     #[error(transparent)]
     Csv(#[from] csv::Error),
+    /// It does not begin with a case and a block.
+    #[error("expected a case and the number of a block at its beginning")]
+    Key,
     /// It holds no latencies.
     #[error("no interval of an HdrHistogram log")]
     Interval,

@@ -160,7 +160,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::Block;
+    use crate::block::Outline;
     use tempfile::tempdir;
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
             journal.begin("ring", 0, launch).unwrap();
         }
         let mut earlier = Earlier::default();
-        earlier.blocks.insert(("ring".into(), 0), Block::default());
+        earlier.blocks.insert(("ring".into(), 0), Outline::default());
         for _ in 0..3 {
             let journal = Journal::open(folder.path(), &earlier, true).unwrap();
             assert_eq!(journal.verdict("ring"), None, "the block is there");

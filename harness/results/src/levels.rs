@@ -3,6 +3,7 @@
 //! R. Killick, P. Fearnhead and I. A. Eckley, "Optimal Detection of Changepoints With a Linear Computational Cost",
 //! Journal of the American Statistical Association 107, 2012 (PELT).
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::statistics::median;
@@ -25,12 +26,39 @@ const CUT: f64 = 3.0;
 /// A further segment must reduce the squared deviations by this many variances, times the logarithm of the number of values.
 const PENALTY: f64 = 4.0;
 
-/// The segments of a series, one after the other; one where nothing changes.
-pub fn segments(values: &[f64]) -> Vec<Segment> {
-    let variance = variance(values);
-    let values = cut(values, variance.sqrt());
-    let penalty = PENALTY * variance * (values.len().max(2) as f64).ln();
-    let sums = Sums::of(&values);
+/// A longer series is divided between groups of neighbours, of which the median counts: the search compares each position
+/// with those before it.
+const SERIES_MAX: usize = 4_000;
+
+/// A kind with fewer values does not show its variance.
+const SHOWS_VARIANCE: usize = 8;
+
+/// Smaller variances count as this one.
+const VARIANCE_MIN: f64 = 1e-12;
+
+/// The segments of a series, one after the other; one where nothing changes. Values of one kind have the same variance, and
+/// a common level.
+pub fn segments(values: &[f64], kinds: &[usize]) -> Vec<Segment> {
+    let size = values.len().div_ceil(SERIES_MAX);
+    if size <= 1 {
+        return each_segment(values, &by_kind(kinds));
+    }
+    let groups: Vec<f64> = values.chunks(size).filter_map(|group| median(group.to_vec())).collect();
+    let of_groups = each_segment(&groups, &by_kind(&vec![0; groups.len()])).into_iter().map(
+        |Segment { at, level }| {
+            let at = size * at.start..(size * at.end).min(values.len());
+            Segment { at, level }
+        },
+    );
+    of_groups.collect()
+}
+
+/// Segments that may end at each value.
+fn each_segment(values: &[f64], kinds: &[Vec<usize>]) -> Vec<Segment> {
+    let variances = variances(values, kinds);
+    let values = cut(values, &variances, kinds);
+    let penalty = PENALTY * (values.len().max(2) as f64).ln();
+    let sums = Sums::of(&values, &variances);
     // The least cost of the values before each position, and where the last segment of that division begins.
     let mut costs = vec![-penalty];
     let mut begins = vec![0];
@@ -58,6 +86,23 @@ pub fn segments(values: &[f64]) -> Vec<Segment> {
     found
 }
 
+/// Values of each kind, by position.
+fn by_kind(kinds: &[usize]) -> Vec<Vec<usize>> {
+    let mut by_kind: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    kinds.iter().enumerate().for_each(|(at, &kind)| by_kind.entry(kind).or_default().push(at));
+    by_kind.into_values().collect()
+}
+
+/// The variance of each value: that of its kind, or of all where that shows none.
+fn variances(values: &[f64], kinds: &[Vec<usize>]) -> Vec<f64> {
+    let mut variances = vec![variance(values); values.len()];
+    for kind in kinds.iter().filter(|kind| kind.len() >= SHOWS_VARIANCE) {
+        let own = variance(&kind.iter().map(|&at| values[at]).collect::<Vec<_>>());
+        kind.iter().for_each(|&at| variances[at] = own);
+    }
+    variances.into_iter().map(|variance| variance.max(VARIANCE_MIN)).collect()
+}
+
 /// The variance between neighbours, which a change of level here and there does not widen.
 fn variance(values: &[f64]) -> f64 {
     let differences = values.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
@@ -65,40 +110,56 @@ fn variance(values: &[f64]) -> f64 {
     (median(differences).unwrap_or(0.0) / 0.953_9).powi(2)
 }
 
-/// Outliers are moved to the edge of what their neighbours allow.
-fn cut(values: &[f64], deviation: f64) -> Vec<f64> {
-    let near = |at: usize| {
-        let neighbours = &values[at.saturating_sub(LEAST)..(at + LEAST + 1).min(values.len())];
-        let middle = median(neighbours.to_vec()).unwrap_or(0.0);
-        values[at].clamp(middle - CUT * deviation, middle + CUT * deviation)
-    };
-    (0..values.len()).map(near).collect()
+/// Outliers are moved to the edge of what their neighbours of the same kind allow.
+fn cut(values: &[f64], variances: &[f64], kinds: &[Vec<usize>]) -> Vec<f64> {
+    let mut all = values.to_vec();
+    for kind in kinds {
+        for (place, &at) in kind.iter().enumerate() {
+            let neighbours =
+                &kind[place.saturating_sub(LEAST)..(place + LEAST + 1).min(kind.len())];
+            let middle = median(neighbours.iter().map(|&at| values[at]).collect()).unwrap_or(0.0);
+            let most = CUT * variances[at].sqrt();
+            all[at] = values[at].clamp(middle - most, middle + most);
+        }
+    }
+    all
 }
 
-/// Sums of the first values and of their squares.
+/// Sums of the first values and of their squares, each in parts of its variance.
 struct Sums {
+    of_weights: Vec<f64>,
     of_values: Vec<f64>,
     of_squares: Vec<f64>,
 }
 
 impl Sums {
-    fn of(values: &[f64]) -> Sums {
+    fn of(values: &[f64], variances: &[f64]) -> Sums {
         let sums = |of: fn(f64) -> f64| {
             let mut sums = vec![0.0];
-            values.iter().for_each(|&value| sums.push(sums[sums.len() - 1] + of(value)));
+            for (&value, variance) in values.iter().zip(variances) {
+                sums.push(sums[sums.len() - 1] + of(value) / variance);
+            }
             sums
         };
-        Sums { of_values: sums(|value| value), of_squares: sums(|value| value * value) }
+        Sums {
+            of_weights: sums(|_| 1.0),
+            of_values: sums(|value| value),
+            of_squares: sums(|value| value * value),
+        }
+    }
+
+    fn over(sums: &[f64], at: &Range<usize>) -> f64 {
+        sums[at.end] - sums[at.start]
     }
 
     fn mean(&self, at: Range<usize>) -> f64 {
-        (self.of_values[at.end] - self.of_values[at.start]) / at.len() as f64
+        Sums::over(&self.of_values, &at) / Sums::over(&self.of_weights, &at)
     }
 
-    /// Squared deviations from the mean.
+    /// Squared deviations from the mean, in variances.
     fn squares(&self, at: Range<usize>) -> f64 {
-        let sum = self.of_values[at.end] - self.of_values[at.start];
-        self.of_squares[at.end] - self.of_squares[at.start] - sum * sum / at.len() as f64
+        let sum = Sums::over(&self.of_values, &at);
+        Sums::over(&self.of_squares, &at) - sum * sum / Sums::over(&self.of_weights, &at)
     }
 }
 
@@ -115,11 +176,39 @@ mod tests {
         (0..count).map(|_| StandardNormal.sample(&mut random)).collect()
     }
 
+    fn of_one_kind(values: &[f64]) -> Vec<Segment> {
+        segments(values, &vec![0; values.len()])
+    }
+
+    /// Cases on many nodes vary by more than those on one. What they do by chance is no change, and a change of those that
+    /// vary little shows.
+    #[test]
+    fn values_that_vary_more_count_less() {
+        let kinds: Vec<usize> = (0..200).map(|at| (7 * at) % 4).collect();
+        let series = |seed: u64| -> Vec<f64> {
+            let deviation = |kind: usize| [0.005, 0.05, 0.1, 0.2][kind];
+            noise(seed, 200)
+                .iter()
+                .zip(&kinds)
+                .map(|(noise, &kind)| noise * deviation(kind))
+                .collect()
+        };
+        let divided = (0..300).filter(|&seed| segments(&series(seed), &kinds).len() > 1).count();
+        assert!(divided <= 9, "{divided} of 300");
+        let mut slower = series(1);
+        slower[80..140].iter_mut().for_each(|value| *value += 0.05);
+        let found = segments(&slower, &kinds);
+        let ends: Vec<usize> = found.iter().map(|segment| segment.at.end).collect();
+        assert_eq!(ends.len(), 3, "{found:?}");
+        assert!(ends[0].abs_diff(80) <= 4 && ends[1].abs_diff(140) <= 4, "{ends:?}");
+        assert!((found[1].level - found[0].level - 0.05).abs() < 0.01, "{found:?}");
+    }
+
     #[test]
     fn a_change_is_found_where_it_is() {
         let mut values = noise(1, 90);
         values[30..60].iter_mut().for_each(|value| *value += 4.0);
-        let found = segments(&values);
+        let found = of_one_kind(&values);
         let ends: Vec<usize> = found.iter().map(|segment| segment.at.end).collect();
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(
@@ -127,6 +216,16 @@ mod tests {
             "{ends:?}"
         );
         assert!((found[1].level - found[0].level - 4.0).abs() < 1.0, "{found:?}");
+    }
+
+    #[test]
+    fn a_long_series_is_divided_between_groups() {
+        let mut values = noise(2, 50_000);
+        values[20_000..30_000].iter_mut().for_each(|value| *value += 1.0);
+        let found = of_one_kind(&values);
+        let ends: Vec<usize> = found.iter().map(|segment| segment.at.end).collect();
+        assert_eq!((found.len(), ends[2]), (3, 50_000), "{found:?}");
+        assert!(ends[0].abs_diff(20_000) < 100 && ends[1].abs_diff(30_000) < 100, "{ends:?}");
     }
 
     /// Steady series, a few of them with disturbed blocks: hardly one in a hundred is divided.
@@ -138,7 +237,7 @@ mod tests {
                 if seed % 3 == 0 {
                     values[count / 2] += 30.0;
                 }
-                segments(&values).len() > 1
+                of_one_kind(&values).len() > 1
             });
             let divided = divided.count();
             assert!(divided <= 9, "{count}: {divided} of 300");
@@ -147,8 +246,8 @@ mod tests {
 
     #[test]
     fn short_and_constant_series_are_one_segment() {
-        assert_eq!(segments(&[]), []);
-        assert_eq!(segments(&[1.0, 9.0]).len(), 1);
-        assert_eq!(segments(&[2.0; 20]), [Segment { at: 0..20, level: 2.0 }]);
+        assert_eq!(of_one_kind(&[]), []);
+        assert_eq!(of_one_kind(&[1.0, 9.0]).len(), 1);
+        assert_eq!(of_one_kind(&[2.0; 20]), [Segment { at: 0..20, level: 2.0 }]);
     }
 }

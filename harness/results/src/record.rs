@@ -14,25 +14,30 @@
 //! Each table has its header from the beginning. All data are appended, a block with one write, and flushed to the
 //! disk. After a kill the last line may be cut,
 //! or a block may have messages but no samples; [`Store::resume`] drops incomplete data and reports them.
+//!
+//! Blocks are not kept in memory: a store knows where their lines are, and reads them again.
 
+mod appended;
 mod latency_log;
+mod lines;
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::block::{Block, Histogram, Message, RankBlock, Sample};
+pub use self::appended::{Appended, csv_bytes, header, table};
+pub use self::lines::{Key, Lines};
+use crate::block::{Block, Histogram, Message, Outline, RankBlock, Sample};
 use crate::conditions::Conditions;
-use crate::error::{Difference, MalformedLine, RecordError};
+use crate::error::{MalformedLine, RecordError};
 use crate::files::{create_folder, write_streamed, write_whole};
 use crate::provenance::{PROVENANCE, Provenance};
 use crate::row::{self, Row, StepRow};
-use latency_log::LatencyLog;
+use latency_log::{LatencyLog, latencies};
 
 /// How long a child process that is being started may still hold a lock.
 const HELD_BY_CHILDREN: Duration = Duration::from_millis(200);
@@ -60,16 +65,23 @@ pub trait Output {
     /// When a system call fails.
     fn append_row(&mut self, row: StepRow) -> Result<(), RecordError>;
 
-    /// Moves blocks away from the others: `kept` are those that remain, with these rows.
+    /// A block that was appended, in this launch or before.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn block(&self, key: &Key) -> Result<Block, RecordError>;
+
+    /// Its messages alone.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn messages(&self, key: &Key) -> Result<Vec<Message>, RecordError>;
+
+    /// Moves blocks away from the others, which remain with these rows.
     ///
     /// # Errors
     /// When a system call fails.
-    fn set_aside(
-        &mut self,
-        aside: &[Block],
-        rows: &[Row],
-        kept: &BTreeMap<(String, usize), Block>,
-    ) -> Result<(), RecordError>;
+    fn set_aside(&mut self, aside: &BTreeSet<Key>, rows: &[Row]) -> Result<(), RecordError>;
 
     /// All rows, in the place of those that were appended.
     ///
@@ -88,16 +100,59 @@ pub trait Output {
     ) -> Result<(), RecordError>;
 }
 
+/// The tables of blocks, in the order in which a block is appended: with its samples it is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Table {
+    Messages,
+    Ranks,
+    Conditions,
+    Latencies,
+    Samples,
+}
+
+impl Table {
+    const ALL: [Table; 5] =
+        [Table::Messages, Table::Ranks, Table::Conditions, Table::Latencies, Table::Samples];
+
+    fn file(self) -> &'static str {
+        match self {
+            Table::Messages => MESSAGES,
+            Table::Ranks => RANKS,
+            Table::Conditions => CONDITIONS,
+            Table::Latencies => LATENCIES,
+            Table::Samples => SAMPLES,
+        }
+    }
+
+    /// The names of its columns; latencies have a header of their own.
+    fn header(self) -> String {
+        match self {
+            Table::Messages => header::<Message>(),
+            Table::Ranks => header::<RankBlock>(),
+            Table::Conditions => header::<Conditions>(),
+            Table::Latencies => String::new(),
+            Table::Samples => header::<Sample>(),
+        }
+    }
+}
+
+/// Where a block is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// Its position in its round.
+    order: usize,
+    /// Its lines in each table.
+    lines: [Lines; 5],
+}
+
 /// The growing files of one run.
 pub struct Store {
     folder: PathBuf,
     rows: Appended,
-    samples: Appended,
-    messages: Appended,
-    ranks: Appended,
-    conditions: Appended,
-    latencies: Appended,
+    tables: [Appended; 5],
     latency_log: LatencyLog,
+    /// Complete blocks.
+    places: HashMap<Key, Place>,
     /// Held while the program runs; the system releases it after a kill.
     _lock: File,
 }
@@ -108,9 +163,29 @@ pub struct Earlier {
     /// Cases that are done.
     pub rows: Vec<Row>,
     /// Complete blocks, by case and number.
-    pub blocks: BTreeMap<(String, usize), Block>,
+    pub blocks: BTreeMap<Key, Outline>,
     /// Incomplete data that were removed, in sentences.
     pub dropped: Vec<String>,
+}
+
+/// What the tables have of a block, and what they should have.
+#[derive(Default)]
+struct Found {
+    outline: Outline,
+    lines: [Lines; 5],
+    messages: usize,
+    ranks: usize,
+}
+
+impl Found {
+    fn is_complete(&self, steps: usize) -> bool {
+        let count = |table: Table| self.lines[table as usize].count();
+        count(Table::Samples) == steps
+            && count(Table::Messages) == self.messages
+            && count(Table::Ranks) == self.ranks
+            && self.ranks > 0
+            && count(Table::Latencies) > 0
+    }
 }
 
 impl Store {
@@ -139,38 +214,18 @@ impl Store {
         let mut store = Store::open(folder)?;
         let mut earlier = Earlier::default();
         earlier.rows = store.rows.read(&row::columns(), &mut earlier.dropped)?;
-        for sample in store.samples.read::<Sample>(&header::<Sample>(), &mut earlier.dropped)? {
-            let key = (sample.case.clone(), sample.block);
-            earlier.blocks.entry(key).or_default().samples.push(sample);
+        let found = store.find(&mut earlier.dropped)?;
+        let before = found.len();
+        for (key, found) in found {
+            if found.is_complete(steps) {
+                let place = Place { order: found.outline.order, lines: found.lines };
+                store.places.insert(key.clone(), place);
+                earlier.blocks.insert(key, found.outline);
+            }
         }
-        for (key, latencies) in store.read_latencies(&mut earlier.dropped)? {
-            earlier.blocks.entry(key).or_default().latencies = Some(latencies);
-        }
-        for message in store.messages.read::<Message>(&header::<Message>(), &mut earlier.dropped)? {
-            let key = (message.case.clone(), message.block);
-            earlier.blocks.entry(key).or_default().messages.push(message);
-        }
-        for rank in store.ranks.read::<RankBlock>(&header::<RankBlock>(), &mut earlier.dropped)? {
-            let key = (rank.case.clone(), rank.block);
-            earlier.blocks.entry(key).or_default().ranks.push(rank);
-        }
-        let of_blocks =
-            store.conditions.read::<Conditions>(&header::<Conditions>(), &mut earlier.dropped);
-        for conditions in of_blocks? {
-            let key = (conditions.case.clone(), conditions.block);
-            earlier.blocks.entry(key).or_default().conditions = Some(conditions);
-        }
-        let before = earlier.blocks.len();
-        earlier.blocks.retain(|_, block| {
-            let messages: usize = block.samples.iter().map(|sample| sample.messages).sum();
-            block.samples.len() == steps
-                && block.messages.len() == messages
-                && block.ranks.first().is_some_and(|first| first.ranks == block.ranks.len())
-                && block.latencies.is_some()
-        });
         let incomplete = before - earlier.blocks.len();
         if incomplete > 0 || !earlier.dropped.is_empty() {
-            store.rewrite(&earlier.rows, &earlier.blocks)?;
+            store.rewrite(&earlier.rows)?;
         }
         if incomplete > 0 {
             let sentence = format!("{incomplete} incomplete block(s) are dropped");
@@ -180,13 +235,55 @@ impl Store {
         Ok((store, earlier))
     }
 
+    /// What the tables have of each block.
+    fn find(&mut self, dropped: &mut Vec<String>) -> Result<HashMap<Key, Found>, RecordError> {
+        let mut all: HashMap<Key, Found> = HashMap::new();
+        let Store { tables, latency_log, .. } = self;
+        // A log of latencies has no commas in names.
+        let mut in_log: HashMap<Key, Key> = HashMap::new();
+        for table in [Table::Samples, Table::Messages, Table::Ranks, Table::Conditions] {
+            let file = &tables[table as usize];
+            file.each_block(&table.header(), dropped, |key, lines, _| {
+                let found = all.entry(key.clone()).or_default();
+                found.lines[table as usize] = lines;
+                match table {
+                    Table::Samples => {
+                        let samples: Vec<Sample> = file.lines(lines)?;
+                        found.messages = samples.iter().map(|sample| sample.messages).sum();
+                        found.outline = Outline::of(&samples, found.ranks, None);
+                        if key.0.contains(',') {
+                            in_log.insert((key.0.replace(',', ";"), key.1), key);
+                        }
+                    }
+                    Table::Ranks => {
+                        let ranks: Vec<RankBlock> = file.lines(lines)?;
+                        found.ranks = ranks.first().map_or(0, |first| first.ranks);
+                        found.outline.ranks = found.ranks;
+                    }
+                    Table::Conditions => {
+                        found.outline.conditions = file.lines(lines)?.pop();
+                    }
+                    Table::Messages | Table::Latencies => {}
+                }
+                Ok(())
+            })?;
+        }
+        let file = &tables[Table::Latencies as usize];
+        let header = |line: &[u8]| latency_log.read(line);
+        file.each_interval(header, dropped, |key, lines| {
+            let key = in_log.remove(&key).unwrap_or(key);
+            all.entry(key).or_default().lines[Table::Latencies as usize] = lines;
+        })?;
+        Ok(all)
+    }
+
     /// Tables that are empty get their header.
     fn begin(&mut self) -> Result<(), RecordError> {
         self.rows.begin(&row::columns())?;
-        self.samples.begin(&header::<Sample>())?;
-        self.messages.begin(&header::<Message>())?;
-        self.ranks.begin(&header::<RankBlock>())?;
-        self.conditions.begin(&header::<Conditions>())
+        for table in Table::ALL.into_iter().filter(|table| *table != Table::Latencies) {
+            self.tables[table as usize].begin(&table.header())?;
+        }
+        Ok(())
     }
 
     fn open(folder: &Path) -> Result<Store, RecordError> {
@@ -209,12 +306,15 @@ impl Store {
         Ok(Store {
             folder: folder.into(),
             rows: Appended::open(folder.join(ROWS))?,
-            samples: Appended::open(folder.join(SAMPLES))?,
-            messages: Appended::open(folder.join(MESSAGES))?,
-            ranks: Appended::open(folder.join(RANKS))?,
-            conditions: Appended::open(folder.join(CONDITIONS))?,
-            latencies: Appended::open(folder.join(LATENCIES))?,
+            tables: [
+                Appended::open(folder.join(Table::Messages.file()))?,
+                Appended::open(folder.join(Table::Ranks.file()))?,
+                Appended::open(folder.join(Table::Conditions.file()))?,
+                Appended::open(folder.join(Table::Latencies.file()))?,
+                Appended::open(folder.join(Table::Samples.file()))?,
+            ],
             latency_log: LatencyLog::default(),
+            places: HashMap::new(),
             _lock: lock,
         })
     }
@@ -229,7 +329,7 @@ impl Store {
     /// # Errors
     /// When a system call fails.
     pub fn append_row(&mut self, row: impl Into<Row>) -> Result<(), RecordError> {
-        self.rows.append(&[row.into()])
+        self.rows.append(&[row.into()]).map(drop)
     }
 
     /// Finished cases, with one write.
@@ -237,7 +337,7 @@ impl Store {
     /// # Errors
     /// When a system call fails.
     pub fn append_rows(&mut self, rows: &[Row]) -> Result<(), RecordError> {
-        self.rows.append(rows)
+        self.rows.append(rows).map(drop)
     }
 
     /// A finished block. Its samples come last: with them it is complete.
@@ -245,15 +345,29 @@ impl Store {
     /// # Errors
     /// When a system call fails.
     pub fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
-        self.messages.append(&block.messages)?;
-        self.ranks.append(&block.ranks)?;
-        self.conditions.append(block.conditions.as_slice())?;
-        if let Some(latencies) = &block.latencies {
-            let is_empty = self.latencies.is_empty()?;
-            let text = self.latency_log.append(is_empty, &block.samples, latencies);
-            self.latencies.append_bytes(text.as_bytes())?;
+        let Some(first) = block.samples.first() else { return Ok(()) };
+        let mut place = Place { order: first.order, ..Place::default() };
+        for table in Table::ALL {
+            let file = &mut self.tables[table as usize];
+            place.lines[table as usize] = match table {
+                Table::Messages => file.append(&block.messages)?,
+                Table::Ranks => file.append(&block.ranks)?,
+                Table::Conditions => file.append(block.conditions.as_slice())?,
+                Table::Latencies => match &block.latencies {
+                    Some(latencies) => {
+                        let is_empty = file.is_empty()?;
+                        let [above, line] =
+                            self.latency_log.append(is_empty, &block.samples, latencies);
+                        let start = file.append_bytes((above.clone() + &line).as_bytes())?;
+                        Lines::of(start + above.len() as u64, line.len(), 1)
+                    }
+                    None => Lines::default(),
+                },
+                Table::Samples => file.append(&block.samples)?,
+            };
         }
-        self.samples.append(&block.samples)
+        self.places.insert((first.case.clone(), first.block), place);
+        Ok(())
     }
 
     /// Writes a whole file atomically: to a temporary file, which is then renamed.
@@ -280,44 +394,52 @@ impl Store {
         write_streamed(&path, write)
     }
 
-    /// Rewrites all files with these rows and blocks only.
-    fn rewrite(
-        &mut self,
-        rows: &[Row],
-        blocks: &BTreeMap<(String, usize), Block>,
-    ) -> Result<(), RecordError> {
-        // In the order in which rounds measure them.
-        let mut ordered: Vec<_> = blocks.iter().collect();
-        let place =
-            |block: &Block| block.samples.first().map(|sample| (sample.block, sample.order));
-        ordered.sort_by_key(|(_, block)| place(block));
-        let latencies = self.latency_log.of_blocks(ordered.iter().map(|(key, _)| *key));
-        let blocks = || ordered.iter().map(|(_, block)| *block);
-        let samples: Vec<&Sample> = blocks().flat_map(|block| &block.samples).collect();
-        let messages: Vec<&Message> = blocks().flat_map(|block| &block.messages).collect();
-        let ranks: Vec<&RankBlock> = blocks().flat_map(|block| &block.ranks).collect();
-        let conditions: Vec<&Conditions> =
-            blocks().filter_map(|block| block.conditions.as_ref()).collect();
+    /// Rewrites all files with these rows and the blocks that have a place.
+    fn rewrite(&mut self, rows: &[Row]) -> Result<(), RecordError> {
         self.rows.replace(&table(rows, &row::columns()))?;
-        self.samples.replace(&table(&samples, &header::<Sample>()))?;
-        self.messages.replace(&table(&messages, &header::<Message>()))?;
-        self.ranks.replace(&table(&ranks, &header::<RankBlock>()))?;
-        self.conditions.replace(&table(&conditions, &header::<Conditions>()))?;
-        self.latencies.replace(latencies.as_bytes())
+        // In the order in which rounds measure them.
+        let mut places: Vec<(&Key, &mut Place)> = self.places.iter_mut().collect();
+        places.sort_by_key(|(key, place)| (key.1, place.order));
+        for table in Table::ALL {
+            let above = match table {
+                Table::Latencies if places.is_empty() => String::new(),
+                Table::Latencies => self.latency_log.header(),
+                _ => table.header() + "\n",
+            };
+            let kept = places.iter().map(|(_, place)| place.lines[table as usize]);
+            let kept = self.tables[table as usize].keep(above.as_bytes(), kept)?;
+            for ((_, place), lines) in places.iter_mut().zip(kept) {
+                place.lines[table as usize] = lines;
+            }
+        }
+        Ok(())
     }
 
-    fn read_latencies(
-        &mut self,
-        dropped: &mut Vec<String>,
-    ) -> Result<HashMap<(String, usize), Histogram>, RecordError> {
-        let text = self.latencies.complete_lines(dropped)?;
-        let (log, histograms) = LatencyLog::read(&text).map_err(|line| RecordError::Malformed {
-            path: self.latencies.path.clone(),
-            line,
-            problem: MalformedLine::Interval,
-        })?;
-        self.latency_log = log;
-        Ok(histograms)
+    /// The place of a block.
+    ///
+    /// # Panics
+    /// If it was never appended.
+    fn place(&self, key: &Key) -> &Place {
+        self.places.get(key).expect("the block was appended")
+    }
+
+    /// A block's lines in a table.
+    fn lines<T: DeserializeOwned>(
+        &self,
+        place: &Place,
+        table: Table,
+    ) -> Result<Vec<T>, RecordError> {
+        self.tables[table as usize].lines(place.lines[table as usize])
+    }
+
+    fn latencies(&self, place: &Place) -> Result<Option<Histogram>, RecordError> {
+        let (file, lines) =
+            (&self.tables[Table::Latencies as usize], place.lines[Table::Latencies as usize]);
+        if lines.count() == 0 {
+            return Ok(None);
+        }
+        let malformed = || file.malformed(lines.start, MalformedLine::Interval);
+        latencies(&file.text(lines)?).map(Some).ok_or_else(malformed)
     }
 }
 
@@ -330,16 +452,30 @@ impl Output for Store {
         Store::append_row(self, row)
     }
 
+    fn block(&self, key: &Key) -> Result<Block, RecordError> {
+        let place = self.place(key);
+        Ok(Block {
+            samples: self.lines(place, Table::Samples)?,
+            messages: self.lines(place, Table::Messages)?,
+            ranks: self.lines(place, Table::Ranks)?,
+            latencies: self.latencies(place)?,
+            conditions: self.lines(place, Table::Conditions)?.pop(),
+        })
+    }
+
+    fn messages(&self, key: &Key) -> Result<Vec<Message>, RecordError> {
+        self.lines(self.place(key), Table::Messages)
+    }
+
     /// The steps of blocks that are set aside go to a file of their own before they leave the others.
-    fn set_aside(
-        &mut self,
-        aside: &[Block],
-        rows: &[Row],
-        kept: &BTreeMap<(String, usize), Block>,
-    ) -> Result<(), RecordError> {
-        let samples: Vec<&Sample> = aside.iter().flat_map(|block| &block.samples).collect();
+    fn set_aside(&mut self, aside: &BTreeSet<Key>, rows: &[Row]) -> Result<(), RecordError> {
+        let mut samples: Vec<Sample> = Vec::new();
+        for key in aside {
+            samples.extend(self.lines::<Sample>(self.place(key), Table::Samples)?);
+        }
         Appended::open(self.folder.join(ASIDE))?.append(&samples)?;
-        self.rewrite(rows, kept)
+        self.places.retain(|key, _| !aside.contains(key));
+        self.rewrite(rows)
     }
 
     fn replace_rows(&mut self, rows: &[Row]) -> Result<(), RecordError> {
@@ -365,138 +501,6 @@ fn is_stillborn(folder: &Path) -> bool {
         ours.iter().any(|own| name == *own) && (empty || name == "provenance.new")
     };
     fs::read_dir(folder).is_ok_and(|mut entries| entries.all(ours))
-}
-
-/// The names of a line's columns, separated by commas.
-pub fn header<T: Serialize + Default>() -> String {
-    let text = String::from_utf8(csv_bytes(&[T::default()], true)).expect("fields are text");
-    text.lines().next().unwrap_or_default().into()
-}
-
-/// A whole table, which has its header also without a line.
-pub fn table<T: Serialize>(lines: &[T], header: &str) -> Vec<u8> {
-    [header.as_bytes(), b"\n", &csv_bytes(lines, false)].concat()
-}
-
-/// CSV lines, with or without the header; without lines there is no header.
-pub fn csv_bytes<T: Serialize>(lines: &[T], header: bool) -> Vec<u8> {
-    let mut writer = csv::WriterBuilder::new().has_headers(header).from_writer(Vec::new());
-    for line in lines {
-        writer.serialize(line).expect("rows are flat");
-    }
-    writer.into_inner().expect("writing to memory does not fail")
-}
-
-/// A file that only grows, by whole lines.
-pub struct Appended {
-    path: PathBuf,
-    file: File,
-}
-
-impl Appended {
-    /// A file that is there, or a new one.
-    ///
-    /// # Errors
-    /// When a system call fails.
-    pub fn open(path: PathBuf) -> Result<Appended, RecordError> {
-        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
-        Ok(Appended { file: file.map_err(RecordError::io(&path))?, path })
-    }
-
-    /// Writes the header of a table that is empty.
-    ///
-    /// # Errors
-    /// When a system call fails.
-    pub fn begin(&mut self, header: &str) -> Result<(), RecordError> {
-        match self.file.metadata().map_err(RecordError::io(&self.path))?.len() {
-            0 => self.append_bytes(format!("{header}\n").as_bytes()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Appends lines of CSV, below a header if the file is empty.
-    ///
-    /// # Errors
-    /// When a system call fails.
-    pub fn append<T: Serialize>(&mut self, lines: &[T]) -> Result<(), RecordError> {
-        let empty = self.is_empty()?;
-        self.append_bytes(&csv_bytes(lines, empty))
-    }
-
-    fn is_empty(&self) -> Result<bool, RecordError> {
-        Ok(self.file.metadata().map_err(RecordError::io(&self.path))?.len() == 0)
-    }
-
-    /// One write, then the disk. If it fails half-way the file is cut back.
-    fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
-        let before = self.file.metadata().map_err(RecordError::io(&self.path))?.len();
-        let written = self.file.write_all(bytes).and_then(|()| self.file.sync_data());
-        written.map_err(|error| {
-            // If cutting back fails as well, the cut line is found when the run is resumed.
-            let _ = self.file.set_len(before);
-            RecordError::io(&self.path)(error)
-        })
-    }
-
-    /// Puts other bytes in place of the whole file.
-    ///
-    /// # Errors
-    /// When a system call fails.
-    pub fn replace(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
-        write_whole(&self.path, bytes)?;
-        *self = Appended::open(self.path.clone())?;
-        Ok(())
-    }
-
-    /// The text up to the last end of a line; a kill has cut the rest.
-    fn complete_lines(&mut self, dropped: &mut Vec<String>) -> Result<String, RecordError> {
-        let mut bytes = Vec::new();
-        let mut read = || {
-            self.file.seek(SeekFrom::Start(0))?;
-            self.file.read_to_end(&mut bytes)
-        };
-        read().map_err(RecordError::io(&self.path))?;
-        let (mut end, mut quoted) = (0, false);
-        for (at, &byte) in bytes.iter().enumerate() {
-            quoted ^= byte == b'"';
-            if byte == b'\n' && !quoted {
-                end = at + 1;
-            }
-        }
-        if end < bytes.len() {
-            let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-            dropped.push(format!("the last line of {name} was cut off and is dropped"));
-            bytes.truncate(end);
-        }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    /// All complete lines; reports a cut one.
-    ///
-    /// # Errors
-    /// When the file cannot be read, has other columns than `header`, or has a line that is not a `T`.
-    pub fn read<T: DeserializeOwned>(
-        &mut self,
-        header: &str,
-        dropped: &mut Vec<String>,
-    ) -> Result<Vec<T>, RecordError> {
-        let text = self.complete_lines(dropped)?;
-        if text.lines().next().is_some_and(|columns| columns != header) {
-            return Err(RecordError::Differs {
-                path: self.path.clone(),
-                problem: Difference::Columns,
-            });
-        }
-        let mut reader = csv::Reader::from_reader(text.as_bytes());
-        let lines = reader.deserialize().map(|line| {
-            line.map_err(|error| RecordError::Malformed {
-                path: self.path.clone(),
-                line: error.position().map_or(1, csv::Position::line),
-                problem: error.into(),
-            })
-        });
-        lines.collect()
-    }
 }
 
 #[cfg(test)]

@@ -135,9 +135,9 @@ fn level_change(rounds: &[BTreeMap<usize, f64>]) -> f64 {
         .for_each(|(&at, &step_s)| of_setting.entry(at).or_default().push(step_s));
     let usual_s: BTreeMap<usize, f64> =
         of_setting.into_iter().filter_map(|(at, times)| Some((at, median(times)?))).collect();
-    let logs: Vec<f64> =
-        rounds.iter().flatten().map(|(at, step_s)| (step_s / usual_s[at]).ln()).collect();
-    let levels: Vec<f64> = segments(&logs).iter().map(|segment| segment.level).collect();
+    let log = |(&at, &step_s): (&usize, &f64)| ((step_s / usual_s[&at]).ln(), at);
+    let (logs, settings): (Vec<f64>, Vec<usize>) = rounds.iter().flatten().map(log).unzip();
+    let levels: Vec<f64> = segments(&logs, &settings).iter().map(|segment| segment.level).collect();
     let (least, most) = levels
         .iter()
         .fold((f64::MAX, f64::MIN), |(least, most), &level| (least.min(level), most.max(level)));

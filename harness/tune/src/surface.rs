@@ -13,7 +13,7 @@ use measure::case_result::row_of;
 use measure::executor::{BlockExecutor, BlockRequest, BlockResult};
 use measure::plan::Plan;
 use measure::steadiness::Unsteady;
-use results::block::{Block, summary};
+use results::block::{Block, Outline, summary};
 use results::conditions::Conditions;
 use results::error::RecordError;
 use results::provenance::Launch;
@@ -136,7 +136,9 @@ impl<'m, 's> Measured<'m, 's> {
     /// Whether the machine changed its speed over the blocks of settings that have several.
     pub fn unsteady(&self) -> Option<Unsteady> {
         let several = self.blocks.values().filter(|blocks| blocks.len() > 1);
-        Unsteady::of(&several.map(|blocks| blocks.iter().collect()).collect::<Vec<_>>())
+        let outlines: Vec<Vec<Outline>> =
+            several.map(|blocks| blocks.iter().map(Outline::from).collect()).collect();
+        Unsteady::of(&outlines.iter().map(|blocks| blocks.iter().collect()).collect::<Vec<_>>())
     }
 
     /// Rows of these settings from their last blocks alone.

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use measure::bandwidth::Bandwidth;
 use measure::case_result::row_of;
-use measure::plan::Plan;
-use results::block::{Block, Message};
+use measure::plan::{Plan, Planned};
+use results::block::{Block, Outline};
 use results::compare::{self, Run, Times};
 use results::error::RecordError;
 use results::provenance::{Interleaved, Launch, Override, PROVENANCE, Provenance, Subject, now};
-use results::record::Store;
+use results::record::{Key, Output, Store};
 use results::row::{Status, StepRow, StepSetting};
 use results::statistics::median;
 
@@ -26,7 +27,7 @@ pub struct Folder {
     /// Its provenance names the binary, as the binary does itself.
     is_identified: bool,
     /// Complete blocks, by case and number.
-    blocks: BTreeMap<(String, usize), Block>,
+    blocks: BTreeMap<Key, Outline>,
     /// Rows, by case.
     rows: HashMap<String, StepRow>,
     /// Settings of cases with blocks, as the binary wrote them.
@@ -49,11 +50,12 @@ impl Measured {
     /// Reads the folder of a sweep of one block; none if it has no row.
     pub fn read(folder: &Path, steps: usize) -> Result<Option<Measured>, RecordError> {
         let provenance = Provenance::read(&folder.join(PROVENANCE))?;
-        let (_, earlier) = Store::resume(folder, steps)?;
+        let (store, earlier) = Store::resume(folder, steps)?;
         let Some(row) = earlier.rows.into_iter().find_map(StepRow::of) else { return Ok(None) };
         let workload_digest = provenance.workload_digest;
         let launch = provenance.launches.into_iter().next_back().unwrap_or_default();
-        let block = earlier.blocks.into_values().next();
+        let key = earlier.blocks.into_keys().next();
+        let block = key.map(|key| store.block(&key)).transpose()?;
         if block.is_none() && row.outcome.status() == Status::Ok {
             return Ok(None);
         }
@@ -130,8 +132,7 @@ impl Folder {
     pub fn run(&self) -> Run {
         let mut cases: BTreeMap<String, Times> = BTreeMap::new();
         for ((name, number), block) in &self.blocks {
-            let times_us = block.samples.iter().map(|sample| sample.time_us).collect();
-            if let Some(time_us) = median(times_us) {
+            if let Some(time_us) = median(block.times_us.clone()) {
                 let times = cases.entry(format!("step {name}")).or_default();
                 times.blocks.push(compare::Block { block: *number, launch: 1, time_us });
             }
@@ -184,12 +185,19 @@ impl Folder {
         names.filter_map(|name| self.rows.get(&name).cloned()).collect()
     }
 
-    /// Every message of a case, if it is right.
-    pub fn messages(&self, case: &str) -> Vec<&Message> {
-        if self.has_failed(case) || !self.rows.contains_key(case) {
-            return Vec::new();
+    /// Adds the messages of a case, if it is right.
+    pub fn add_messages(
+        &self,
+        planned: &Planned,
+        bandwidth: &mut Bandwidth,
+    ) -> Result<(), RecordError> {
+        let name = planned.case.to_string();
+        let Some(row) = self.row(&name).filter(|_| !self.has_failed(&name)) else { return Ok(()) };
+        for key in self.own(&name) {
+            let place = (self.blocks[key].launch, key.1);
+            bandwidth.add(&planned.case, &row.setting, place, &self.store.messages(key)?);
         }
-        self.own(case).flat_map(|block| &block.messages).collect()
+        Ok(())
     }
 
     /// The provenance is that of the binary that measured, but for the command.
@@ -233,7 +241,7 @@ impl Folder {
         }
         self.store.append_block(&block)?;
         self.settings.entry(case.clone()).or_insert(setting);
-        self.blocks.insert((case, turn.block), block);
+        self.blocks.insert((case, turn.block), Outline::from(&block));
         Ok(())
     }
 
@@ -247,7 +255,9 @@ impl Folder {
     ) -> Result<(), RecordError> {
         // A run that was ended between a case's last block and its row has no setting of the binary's.
         let setting = self.settings.get(case).cloned().unwrap_or_else(|| plan(self.launch()));
-        let row = row_of(setting, &self.own(case).collect::<Vec<_>>(), reason, counts_bytes);
+        let blocks = self.own(case).map(|key| self.store.block(key));
+        let blocks: Vec<Block> = blocks.collect::<Result<_, _>>()?;
+        let row = row_of(setting, &blocks.iter().collect::<Vec<_>>(), reason, counts_bytes);
         self.keep(row)
     }
 
@@ -280,9 +290,10 @@ impl Folder {
         self.provenance.write(&self.path.join(PROVENANCE))
     }
 
-    fn own<'f>(&'f self, case: &str) -> impl Iterator<Item = &'f Block> {
+    /// The blocks of a case.
+    fn own<'f>(&'f self, case: &str) -> impl Iterator<Item = &'f Key> {
         let key = |block| (case.to_string(), block);
-        self.blocks.range(key(0)..key(usize::MAX)).map(|(_, block)| block)
+        self.blocks.range(key(0)..key(usize::MAX)).map(|(key, _)| key)
     }
 
     fn keep(&mut self, row: StepRow) -> Result<(), RecordError> {

@@ -3,6 +3,7 @@
 //! checked; a wrong element ends the run.
 
 mod by_hand;
+mod cases;
 mod control;
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -437,7 +438,7 @@ fn growth() {
 fn main() {
     let asked: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let tables: [(&str, fn()); 9] = [
+    let tables: [(&str, fn()); 10] = [
         ("executor", executor),
         ("kernels", kernels),
         ("small", small),
@@ -447,6 +448,7 @@ fn main() {
         ("auto", auto),
         ("growth", growth),
         ("control", control::control),
+        ("cases", cases::cases),
     ];
     if let Some(unknown) = asked.iter().find(|name| tables.iter().all(|(table, _)| name != table)) {
         let names = tables.map(|(name, _)| name).join(", ");

@@ -12,7 +12,7 @@ use super::STEP_S;
 use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
 use crate::plan::Plan;
 use results::conditions::Counters;
-use training::outcome::{Outcome, RankLog, RankStep};
+use training::outcome::{Outcome, RankCycle, RankLog, RankMessage, RankStep};
 use transports::pattern::Wrong;
 
 /// How the steps of a block are distributed.
@@ -52,6 +52,10 @@ pub struct Machine {
     pub slow_rounds: [usize; 2],
     /// The first step of a block takes this much longer, the next half as much, and so on.
     pub cold_percent: f64,
+    /// Nodes of one rank. Each draws its own steps, and the slowest counts.
+    pub nodes: usize,
+    /// The share of launches that get a bad node, which is 30 % slower than the others.
+    pub bad_node: f64,
     /// What the intervals assume holds: units of the level that they name are independent, and alike.
     pub holds: bool,
 }
@@ -68,19 +72,34 @@ const QUIET: Machine = Machine {
     disturbed: 0.0,
     slow_rounds: [0, 0],
     cold_percent: 0.0,
+    nodes: 1,
+    bad_node: 0.0,
     holds: true,
 };
 
 /// The machines that are tried.
-pub const MACHINES: [Machine; 12] = [
+pub const MACHINES: [Machine; 13] = [
     QUIET,
     Machine { name: "skewed steps", shape: Shape::Skewed, ..QUIET },
     Machine { name: "bimodal steps", shape: Shape::Bimodal, ..QUIET },
     Machine { name: "steps that follow each other", step_memory: 0.7, ..QUIET },
     Machine { name: "blocks differ", block_percent: 4.0, ..QUIET },
     Machine { name: "launches differ", launch_percent: 5.0, block_percent: 2.0, ..QUIET },
-    Machine { name: "rounds differ", round_percent: 10.0, block_percent: 1.0, ..QUIET },
-    Machine { name: "cold first steps", cold_percent: 100.0, block_percent: 1.0, ..QUIET },
+    Machine { name: "one bad node", nodes: 4, bad_node: 0.2, block_percent: 2.0, ..QUIET },
+    Machine {
+        name: "rounds differ",
+        round_percent: 10.0,
+        block_percent: 1.0,
+        holds: false,
+        ..QUIET
+    },
+    Machine {
+        name: "cold first steps",
+        cold_percent: 100.0,
+        block_percent: 1.0,
+        holds: false,
+        ..QUIET
+    },
     Machine { name: "drift", round_percent: 10.0, round_memory: 0.8, holds: false, ..QUIET },
     Machine {
         name: "one block in ten disturbed",
@@ -108,16 +127,19 @@ pub const MACHINES: [Machine; 12] = [
 /// A disturbed block takes this much longer.
 const DISTURBANCE: f64 = 1.5;
 
+/// A bad node takes this much longer.
+const BAD_NODE: f64 = 1.3;
+
 /// How many values describe a distribution.
 const DRAWN: usize = 40_000;
 
 /// Sorted draws of logarithms, which stand for distributions.
 pub struct Drawn {
-    /// Steps of a block.
-    steps: Vec<f64>,
-    /// Of all blocks of a launch.
-    launch: f64,
-    /// Of all launches.
+    /// Steps of a block: of launches without a bad node, and of those with one.
+    steps: [Vec<f64>; 2],
+    /// The median of all blocks of a launch of each kind.
+    launch: [f64; 2],
+    /// The median of all launches.
     machine: f64,
 }
 
@@ -128,22 +150,30 @@ impl Drawn {
             values.sort_by(f64::total_cmp);
             values
         };
-        let steps = sorted((0..DRAWN).map(|_| machine.step(&mut random)).collect());
-        let of_block = |random: &mut ChaCha8Rng| {
+        let both = [false, true];
+        let steps = both.map(|is_bad| {
+            sorted((0..DRAWN).map(|_| machine.slowest(is_bad, &mut random)).collect())
+        });
+        let of_block = |is_bad: bool, random: &mut ChaCha8Rng| {
             let round = machine.round_percent / 100.0 * normal(random);
-            round + machine.block(random) + machine.step(random)
+            round + machine.block(random) + machine.slowest(is_bad, random)
         };
-        let in_launch = sorted((0..DRAWN).map(|_| of_block(&mut random)).collect());
-        let launch = |random: &mut ChaCha8Rng| machine.launch_percent / 100.0 * normal(random);
-        let on_machine = (0..DRAWN).map(|_| launch(&mut random) + of_block(&mut random));
-        let on_machine = sorted(on_machine.collect());
-        Drawn { steps, launch: in_launch[DRAWN / 2], machine: on_machine[DRAWN / 2] }
+        let launch = both.map(|is_bad| {
+            sorted((0..DRAWN).map(|_| of_block(is_bad, &mut random)).collect())[DRAWN / 2]
+        });
+        let on_machine = (0..DRAWN).map(|_| {
+            let is_bad = machine.gets_bad_node(&mut random);
+            let launch = machine.launch_percent / 100.0 * normal(&mut random);
+            launch + of_block(is_bad, &mut random)
+        });
+        Drawn { steps, launch, machine: sorted(on_machine.collect())[DRAWN / 2] }
     }
 
     /// The median of steps in blocks with these logarithms, all alike often.
-    fn median_of(&self, blocks: &[f64]) -> f64 {
+    fn median_of(&self, blocks: &[f64], is_bad: bool) -> f64 {
+        let steps = &self.steps[usize::from(is_bad)];
         let share_below = |value: f64| {
-            let below = |block: &f64| self.steps.partition_point(|step| step + block < value);
+            let below = |block: &f64| steps.partition_point(|step| step + block < value);
             blocks.iter().map(below).sum::<usize>() as f64 / (DRAWN * blocks.len()) as f64
         };
         let (mut low, mut high) = (-10.0, 10.0);
@@ -173,10 +203,55 @@ impl Machine {
         }
     }
 
+    /// By how much a node's logarithms are larger.
+    fn node(&self, node: usize, is_bad: bool) -> f64 {
+        if is_bad && node + 1 == self.nodes { BAD_NODE.ln() } else { 0.0 }
+    }
+
+    /// The logarithm of a step of the slowest node.
+    fn slowest(&self, is_bad: bool, random: &mut ChaCha8Rng) -> f64 {
+        let nodes = (0..self.nodes).map(|node| self.node(node, is_bad) + self.step(random));
+        nodes.fold(f64::MIN, f64::max)
+    }
+
+    fn gets_bad_node(&self, random: &mut ChaCha8Rng) -> bool {
+        self.bad_node > 0.0 && random.random_bool(self.bad_node)
+    }
+
     /// The logarithm of a block of one setting.
     fn block(&self, random: &mut ChaCha8Rng) -> f64 {
         let disturbed = self.disturbed > 0.0 && random.random_bool(self.disturbed);
         self.block_percent / 100.0 * normal(random) + if disturbed { DISTURBANCE.ln() } else { 0.0 }
+    }
+}
+
+/// How long a message takes without noise.
+const MESSAGE_US: f64 = 1e3;
+
+/// How long a step negotiates.
+const NEGOTIATION_US: f64 = 100.0;
+
+/// A true median: of the blocks that were measured, of all blocks of their launch, and of all launches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Truth {
+    pub blocks: f64,
+    pub launch: f64,
+    pub machine: f64,
+}
+
+impl Truth {
+    fn times(self, factor: f64) -> Truth {
+        let Truth { blocks, launch, machine } = self;
+        Truth { blocks: factor * blocks, launch: factor * launch, machine: factor * machine }
+    }
+
+    /// What an interval over these is about. A median whose interval was withheld is about what the machine does.
+    pub fn over(self, level: &str) -> f64 {
+        match level {
+            "steps" | "messages" => self.blocks,
+            "blocks" => self.launch,
+            _ => self.machine,
+        }
     }
 }
 
@@ -189,6 +264,8 @@ pub struct Synthetic<'m> {
     random: ChaCha8Rng,
     /// Logarithm of the launch that is running.
     launch: f64,
+    /// It has a bad node.
+    is_bad: bool,
     /// Blocks of a setting before this launch.
     begun: usize,
     /// Logarithms of rounds.
@@ -211,6 +288,7 @@ impl<'m> Synthetic<'m> {
             settings,
             random,
             launch: 0.0,
+            is_bad: false,
             begun: 0,
             rounds: Vec::new(),
             blocks,
@@ -221,6 +299,7 @@ impl<'m> Synthetic<'m> {
     pub fn launch(&mut self) {
         self.begun = self.blocks.iter().map(Vec::len).max().unwrap_or(0);
         self.launch = self.machine.launch_percent / 100.0 * normal(&mut self.random);
+        self.is_bad = self.machine.gets_bad_node(&mut self.random);
     }
 
     fn round(&mut self, round: usize) -> f64 {
@@ -235,11 +314,30 @@ impl<'m> Synthetic<'m> {
         self.rounds[round]
     }
 
-    /// A setting's true median in microseconds: of the blocks that were measured, of its launch, and of the machine.
-    pub fn truth_us(&self, setting: usize) -> [f64; 3] {
-        let base_us = 1e6 * STEP_S * self.settings[setting];
-        let blocks = self.drawn.median_of(&self.blocks[setting]);
-        [blocks, self.launch + self.drawn.launch, self.drawn.machine].map(|log| base_us * log.exp())
+    /// The true median of what takes a microsecond without noise: of a setting's blocks that were measured, of its launch,
+    /// and of the machine.
+    fn truth(&self, blocks: &[f64]) -> Truth {
+        let of_launch = self.launch + self.drawn.launch[usize::from(self.is_bad)];
+        Truth {
+            blocks: self.drawn.median_of(blocks, self.is_bad).exp(),
+            launch: of_launch.exp(),
+            machine: self.drawn.machine.exp(),
+        }
+    }
+
+    /// A setting's true median in microseconds.
+    pub fn step_us(&self, setting: usize) -> Truth {
+        self.truth(&self.blocks[setting]).times(1e6 * STEP_S * self.settings[setting])
+    }
+
+    /// That of the time which a step negotiates.
+    pub fn negotiation_us(&self, setting: usize) -> Truth {
+        self.truth(&self.blocks[setting]).times(NEGOTIATION_US)
+    }
+
+    /// That of its messages, which are alike in all settings.
+    pub fn message_us(&self) -> Truth {
+        self.truth(&self.blocks.concat()).times(MESSAGE_US)
     }
 
     /// The setting with the shortest steps.
@@ -260,17 +358,33 @@ impl BlockExecutor for Synthetic<'_> {
         let block =
             self.launch + self.round(count) + other_work + self.machine.block(&mut self.random);
         self.blocks[index].push(block);
+        let steps = warmup_steps + plan.config.measure.steps_per_block;
+        let mut ranks = vec![RankLog::default(); self.machine.nodes];
         let memory = self.machine.step_memory;
-        let mut deviation = self.machine.step(&mut self.random);
-        let step = |step: usize| {
+        let mut deviations: Vec<f64> =
+            ranks.iter().map(|_| self.machine.step(&mut self.random)).collect();
+        for step in 0..steps {
             let cold = 1.0 + self.machine.cold_percent / 100.0 * 0.5_f64.powi(step as i32);
-            let time_s = STEP_S * self.settings[index] * cold * (block + deviation).exp();
-            let fresh = self.machine.step(&mut self.random);
-            deviation = memory * deviation + (1.0 - memory * memory).sqrt() * fresh;
-            RankStep { time: Duration::from_secs_f64(time_s), ..RankStep::default() }
-        };
-        let steps = (0..warmup_steps + plan.config.measure.steps_per_block).map(step).collect();
-        let ranks = vec![RankLog { steps, ..RankLog::default() }];
+            let noise = |(node, deviation): (usize, &f64)| {
+                block + self.machine.node(node, self.is_bad) + deviation
+            };
+            let noises: Vec<f64> = deviations.iter().enumerate().map(noise).collect();
+            let slowest = noises.iter().copied().fold(f64::MIN, f64::max);
+            let takes =
+                |us: f64, noise: f64| Duration::from_secs_f64(us / 1e6 * cold * noise.exp());
+            for (log, &noise) in ranks.iter_mut().zip(&noises) {
+                let time = takes(1e6 * STEP_S * self.settings[index], noise);
+                log.steps.push(RankStep { time, ..RankStep::default() });
+                let time = takes(MESSAGE_US, noise);
+                log.messages.push(RankMessage { step, tensors: 1, elements: 1, time });
+                let negotiation = takes(NEGOTIATION_US, slowest);
+                log.cycles.push(RankCycle { step: Some(step), negotiation, messages: 1 });
+            }
+            for deviation in &mut deviations {
+                let fresh = self.machine.step(&mut self.random);
+                *deviation = memory * *deviation + (1.0 - memory * memory).sqrt() * fresh;
+            }
+        }
         let outcome = Outcome { ranks, negotiated: true, wrong: Wrong::default() };
         BlockResult { outcome: Ok(outcome), records: None }
     }

@@ -8,8 +8,9 @@ use super::{Course, Sweep};
 use crate::config::Measure;
 use crate::steadiness::Unsteady;
 use crate::warmup::{TooShort, Warmup};
-use results::block::Block;
+use results::block::Outline;
 use results::error::RecordError;
+use results::record::Key;
 use results::row::Row;
 
 /// Blocks at another speed, and what became of them.
@@ -49,17 +50,17 @@ impl Sweep<'_> {
     ) -> Result<(Option<Again>, Option<String>), RecordError> {
         let names: Vec<String> =
             self.plan.cases.iter().map(|planned| planned.case.to_string()).collect();
-        let of_launch = |name: &String| -> Vec<&Block> {
+        let of_launch = |name: &String| -> Vec<&Outline> {
             let key = |block| (name.clone(), block);
             let blocks = self.blocks.range(key(self.rounds.start)..key(self.rounds.end));
             blocks.map(|(_, block)| block).collect()
         };
-        let blocks: Vec<Vec<&Block>> = names.iter().map(of_launch).collect();
+        let blocks: Vec<Vec<&Outline>> = names.iter().map(of_launch).collect();
         let unsteady = Unsteady::of(&blocks).filter(|unsteady| !unsteady.disturbed.is_empty());
         let Some(unsteady) = unsteady else { return Ok((None, None)) };
         let indices: BTreeMap<&str, usize> =
             names.iter().enumerate().map(|(index, name)| (name.as_str(), index)).collect();
-        let takes = |(name, _): &(String, usize)| {
+        let takes = |(name, _): &Key| {
             let index = indices[name.as_str()];
             let known = self.longest.get(&index).copied();
             known.unwrap_or_else(|| self.plan.estimate(&self.plan.cases[index]))
@@ -71,7 +72,7 @@ impl Sweep<'_> {
         if left < needed {
             return Ok((Some(Again { unsteady, short: Some([needed, left]) }), None));
         }
-        let aside: BTreeSet<(String, usize)> = unsteady.disturbed.iter().cloned().collect();
+        let aside: BTreeSet<Key> = unsteady.disturbed.iter().cloned().collect();
         let reasons = self.set_aside(&aside)?;
         for block in self.rounds.clone() {
             for (order, index) in self.plan.order(block).into_iter().enumerate() {
@@ -98,7 +99,7 @@ impl Sweep<'_> {
         if self.warmup_steps >= most || self.warmup_is_too_short().is_none() {
             return Ok(false);
         }
-        let is_of_launch = |key: &&(String, usize)| self.rounds.contains(&key.1);
+        let is_of_launch = |key: &&Key| self.rounds.contains(&key.1);
         let aside = self.blocks.keys().filter(is_of_launch).cloned().collect();
         self.warmup_steps = (2 * self.warmup_steps).clamp(1, most);
         self.set_aside(&aside)?;
@@ -107,7 +108,7 @@ impl Sweep<'_> {
 
     /// From the blocks of this launch.
     fn warmup_is_too_short(&self) -> Option<TooShort> {
-        let is_of_launch = |key: &(String, usize)| self.rounds.contains(&key.1);
+        let is_of_launch = |key: &Key| self.rounds.contains(&key.1);
         let own = self.blocks.iter().filter(|(key, _)| is_of_launch(key));
         TooShort::of(own.map(|(_, block)| block))
     }
@@ -126,11 +127,11 @@ impl Sweep<'_> {
     /// Moves blocks away, with the rows that rest on them; returns why those cases had ended.
     fn set_aside(
         &mut self,
-        aside: &BTreeSet<(String, usize)>,
+        aside: &BTreeSet<Key>,
     ) -> Result<BTreeMap<String, String>, RecordError> {
         let took = aside.iter().filter_map(|key| self.took.remove(key));
         self.useless += took.sum::<Duration>();
-        let blocks: Vec<Block> = aside.iter().filter_map(|key| self.blocks.remove(key)).collect();
+        self.blocks.retain(|key, _| !aside.contains(key));
         let mut reasons = BTreeMap::new();
         for (name, _) in aside {
             let row = self.rows.remove(name);
@@ -141,7 +142,7 @@ impl Sweep<'_> {
         self.done.retain(|name| self.rows.contains_key(name));
         let rows: Vec<Row> =
             self.done.iter().map(|name| Row::Step(self.rows[name].clone())).collect();
-        self.store.set_aside(&blocks, &rows, &self.blocks)?;
+        self.store.set_aside(aside, &rows)?;
         Ok(reasons)
     }
 

@@ -4,83 +4,61 @@
 //! Times are seconds since the start in the header; a block's interval has the length of its samples, and ends when the
 //! block is written. Lines of folders that were written before the header was are kept as they are, with times of 0.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 use chrono::DateTime;
 
+use super::lines::Key;
 use crate::block::{Histogram, Sample};
 
-/// A case and the number of a block.
-type Key = (String, usize);
-
-/// The log in memory: when it began, and its lines.
+/// The log as far as what follows in it depends on it.
 #[derive(Debug, Default)]
 pub(super) struct LatencyLog {
     /// Since the epoch; none in an empty log, and in those of earlier versions.
     start: Option<Duration>,
-    /// As they are in the file.
-    lines: HashMap<Key, String>,
 }
 
 impl LatencyLog {
-    /// Reads complete lines.
-    ///
-    /// # Errors
-    /// The line, from 1, that is no interval.
-    pub(super) fn read(text: &str) -> Result<(LatencyLog, HashMap<Key, Histogram>), u64> {
-        let (mut log, mut histograms) = (LatencyLog::default(), HashMap::new());
-        for (index, line) in text.lines().enumerate() {
-            if let Some(after) = line.strip_prefix("#[StartTime: ") {
-                let seconds = after.split(' ').next().and_then(|seconds| seconds.parse().ok());
-                log.start = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            }
-            if line.starts_with('#') || line == COLUMNS {
-                continue;
-            }
-            let (key, histogram) = parse(line).ok_or(index as u64 + 1)?;
-            log.lines.insert(key.clone(), format!("{line}\n"));
-            histograms.insert(key, histogram);
+    /// A line that is not of a block; false if it does not belong there.
+    pub(super) fn read(&mut self, line: &[u8]) -> bool {
+        let Ok(line) = std::str::from_utf8(line) else { return false };
+        if let Some(after) = line.strip_prefix("#[StartTime: ") {
+            let seconds = after.split(' ').next().and_then(|seconds| seconds.parse().ok());
+            self.start = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         }
-        Ok((log, histograms))
+        line.starts_with('#') || line.trim_end() == COLUMNS
     }
 
-    /// What to append for a block whose samples have just ended; with the header if the file is empty.
+    /// The lines above those of blocks.
+    pub(super) fn header(&self) -> String {
+        self.start.map_or(String::new(), header)
+    }
+
+    /// What to append for a block whose samples have just ended: the header, if the file is empty, and its line.
     pub(super) fn append(
         &mut self,
         is_empty: bool,
         samples: &[Sample],
         latencies: &Histogram,
-    ) -> String {
-        let Some(sample) = samples.first() else { return String::new() };
+    ) -> [String; 2] {
+        let Some(sample) = samples.first() else { return Default::default() };
         let length_s = samples.iter().map(|sample| sample.time_us).sum::<f64>() / 1e6;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut began =
             now.saturating_sub(Duration::try_from_secs_f64(length_s).unwrap_or_default());
-        let mut text = String::new();
+        let mut header = String::new();
         if is_empty {
             // In milliseconds, as in the file: a log that is read again is the same.
             began = Duration::from_millis(began.as_millis() as u64);
-            (self.start, text) = (Some(began), header(began));
+            self.start = Some(began);
+            header = self.header();
         }
         let (start_s, length_s) = match self.start {
             Some(start) => (began.saturating_sub(start).as_secs_f64(), length_s),
             None => (0.0, 0.0),
         };
-        let line = line(sample, (start_s, length_s), latencies);
-        text += &line;
-        self.lines.insert((sample.case.clone(), sample.block), line);
-        text
-    }
-
-    /// The whole file with the lines of these blocks alone.
-    pub(super) fn of_blocks<'k>(&self, blocks: impl Iterator<Item = &'k Key>) -> String {
-        let lines: String = blocks.filter_map(|key| self.lines.get(key)).cloned().collect();
-        match self.start {
-            Some(start) if !lines.is_empty() => header(start) + &lines,
-            _ => lines,
-        }
+        [header, line(sample, (start_s, length_s), latencies)]
     }
 }
 
@@ -111,13 +89,18 @@ fn line(sample: &Sample, (start_s, length_s): (f64, f64), latencies: &Histogram)
     format!("Tag={tag},{start_s:.3},{length_s:.3},{max_ms:.3},{}\n", BASE64.encode(&bytes))
 }
 
-fn parse(line: &str) -> Option<(Key, Histogram)> {
-    let mut fields = line.strip_prefix("Tag=")?.split(',');
-    let (case, block) = fields.next()?.rsplit_once('#')?;
-    let bytes = BASE64.decode(fields.nth(3)?).ok()?;
-    let histogram = hdrhistogram::serialization::Deserializer::new();
-    let histogram = { histogram }.deserialize(&mut bytes.as_slice()).ok()?;
-    Some(((case.to_string(), block.parse().ok()?), histogram))
+/// The case and block of a line, and how many bytes they take.
+pub(super) fn key_in_log(line: &[u8]) -> Option<(Key, usize)> {
+    let text = std::str::from_utf8(line).ok()?;
+    let tag = text.strip_prefix("Tag=")?.split(',').next()?;
+    let (case, block) = tag.rsplit_once('#')?;
+    Some(((case.to_string(), block.parse().ok()?), "Tag=,".len() + tag.len()))
+}
+
+/// The latencies of a line.
+pub(super) fn latencies(line: &str) -> Option<Histogram> {
+    let bytes = BASE64.decode(line.trim_end().split(',').nth(4)?).ok()?;
+    hdrhistogram::serialization::Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
 }
 
 #[cfg(test)]
@@ -129,31 +112,29 @@ mod tests {
     fn intervals_have_times_and_a_log_that_is_read_again_continues() {
         let sample =
             |block| Sample { case: "a,b".into(), block, time_us: 250e3, ..Sample::default() };
-        let mut latencies = histogram();
-        latencies.record_n(2000, 5).unwrap();
+        let mut of_block = histogram();
+        of_block.record_n(2000, 5).unwrap();
         let mut log = LatencyLog::default();
-        let first = log.append(true, &[sample(0), sample(0)], &latencies);
+        let samples = [sample(0), sample(0)];
+        let first = log.append(true, &samples, &of_block).concat();
         let lines: Vec<&str> = first.lines().collect();
         assert_eq!(lines[1], "#[Histogram log format version 1.3]");
         assert_eq!(lines[4], COLUMNS);
         // Two samples of 250 ms, from the start of the log; 2000 ns at most.
         assert!(lines[5].starts_with("Tag=a;b#0,0.000,0.500,0.002,HISTF"), "{first}");
-        let (mut again, histograms) = LatencyLog::read(&first).unwrap();
-        assert_eq!(histograms[&("a;b".to_string(), 0)], latencies);
-        assert_eq!(again.of_blocks([("a;b".to_string(), 0)].iter()), first);
-        let second = again.append(false, &[sample(1)], &latencies);
+        assert_eq!(latencies(lines[5]), Some(of_block.clone()));
+        assert_eq!(key_in_log(lines[5].as_bytes()), Some((("a;b".into(), 0), 10)));
+        let mut again = LatencyLog::default();
+        assert!(lines[..5].iter().all(|line| again.read(line.as_bytes())));
+        assert_eq!(again.header(), lines[..5].join("\n") + "\n");
+        let [none, second] = again.append(false, &[sample(1)], &of_block);
+        assert_eq!(none, "");
         let start_s: f64 = second.split(',').nth(1).unwrap().parse().unwrap();
         // It began after the first, and not before the epoch.
         assert!((0.0..3600.0).contains(&start_s), "{second}");
-        assert_eq!(LatencyLog::read("Tag=x\n").unwrap_err(), 1);
-        // Lines of earlier versions keep their form.
-        let old = "Tag=a;b#0,0.000,0.000,0.002,".to_string()
-            + lines[5].rsplit(',').next().unwrap()
-            + "\n";
-        let (mut old_log, _) = LatencyLog::read(&old).unwrap();
-        assert_eq!(old_log.of_blocks([("a;b".to_string(), 0)].iter()), old);
-        assert!(
-            old_log.append(false, &[sample(1)], &latencies).starts_with("Tag=a;b#1,0.000,0.000,")
-        );
+        assert!(!again.read(b"Tag=x\n") && key_in_log(b"Tag=x\n").is_none());
+        // Logs of earlier versions have no header.
+        let [_, old] = LatencyLog::default().append(false, &[sample(1)], &of_block);
+        assert!(old.starts_with("Tag=a;b#1,0.000,0.000,"));
     }
 }

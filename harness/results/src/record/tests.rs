@@ -57,11 +57,55 @@ fn what_was_written_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("run");
     let blocks = written(&folder);
-    let (_, earlier) = Store::resume(&folder, 2).unwrap();
+    let (store, earlier) = Store::resume(&folder, 2).unwrap();
     assert_eq!(earlier.dropped, [""; 0]);
     assert_eq!(earlier.rows, [Row::Step(row("b"))]);
-    assert_eq!(earlier.blocks[&("a".into(), 1)], blocks[2]);
+    let key = ("a".into(), 1);
+    assert_eq!(store.block(&key).unwrap(), blocks[2]);
+    assert_eq!(store.messages(&key).unwrap(), blocks[2].messages);
+    assert_eq!(earlier.blocks[&key], Outline::from(&blocks[2]));
     assert_eq!(earlier.blocks.len(), 3);
+}
+
+/// The log of latencies has other names: it cannot hold commas.
+#[test]
+fn cases_with_commas_and_quotes_are_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("run");
+    let blocks = [block("pipelined(ring, 4)", 0, 2), block("a \"b\"", 0, 2)];
+    let mut store = Store::create(&folder, &provenance()).unwrap();
+    blocks.iter().for_each(|block| store.append_block(block).unwrap());
+    drop(store);
+    let (store, earlier) = Store::resume(&folder, 2).unwrap();
+    assert_eq!((earlier.dropped, earlier.blocks.len()), (Vec::new(), 2));
+    for block in &blocks {
+        assert_eq!(store.block(&(block.samples[0].case.clone(), 0)).unwrap(), *block);
+    }
+}
+
+/// A line that is no line of its table is named when the block is read.
+#[test]
+fn a_malformed_line_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("run");
+    written(&folder);
+    let path = folder.join(MESSAGES);
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    // The second block's first line.
+    fs::write(&path, text.replacen(lines[4], "b,0,0,0,x,0,0.0", 1)).unwrap();
+    let (store, _) = Store::resume(&folder, 2).unwrap();
+    let error = store.block(&("b".into(), 0)).unwrap_err().to_string();
+    assert!(error.contains("messages.csv:5: "), "{error}");
+    drop(store);
+    fs::write(&path, text.replacen(lines[4], "b", 1)).unwrap();
+    let Err(error) = Store::resume(&folder, 2) else { panic!("it was resumed") };
+    assert!(
+        error.to_string().contains(
+            "messages.csv:5: expected a case and the number of a block at its beginning; remove the line"
+        ),
+        "{error}"
+    );
 }
 
 /// A folder that another version has begun is left as it is.
@@ -89,21 +133,23 @@ fn blocks_that_are_set_aside_can_be_measured_again() {
     let mut store = Store::create(&folder, &provenance()).unwrap();
     let blocks = [block("a", 0, 2), block("b", 0, 2), block("a", 1, 2)];
     blocks.iter().for_each(|block| store.append_block(block).unwrap());
-    let key_of = |block: &Block| (block.samples[0].case.clone(), block.samples[0].block);
-    let mut kept: BTreeMap<_, _> = blocks.iter().map(|it| (key_of(it), it.clone())).collect();
     let key = ("a".to_string(), 0);
-    let aside = kept.remove(&key).unwrap();
-    store.set_aside(&[aside], &[], &kept).unwrap();
+    store.set_aside(&[key.clone()].into(), &[]).unwrap();
+    // What is left has other places in the files.
+    assert_eq!(store.block(&("a".into(), 1)).unwrap(), blocks[2]);
     drop(store);
     let text = fs::read_to_string(folder.join("aside.csv")).unwrap();
     assert_eq!(text.lines().filter(|line| line.starts_with("a,0,")).count(), 2, "{text}");
     let (mut store, left) = Store::resume(&folder, 2).unwrap();
     assert!(left.rows.is_empty() && left.dropped.is_empty());
-    assert_eq!(left.blocks, kept);
+    assert_eq!(
+        left.blocks.into_values().collect::<Vec<_>>(),
+        [2, 1].map(|at| Outline::from(&blocks[at]))
+    );
     store.append_block(&blocks[0]).unwrap();
     drop(store);
-    let (_, again) = Store::resume(&folder, 2).unwrap();
-    assert_eq!((again.blocks.len(), &again.blocks[&key]), (3, &blocks[0]));
+    let (again, earlier) = Store::resume(&folder, 2).unwrap();
+    assert_eq!((earlier.blocks.len(), again.block(&key).unwrap()), (3, blocks[0].clone()));
 }
 
 /// Wherever the files are cut, complete data are kept, and the rest can be appended again.
@@ -124,7 +170,8 @@ fn a_cut_at_any_byte_loses_at_most_the_blocks_concerned() {
             fs::write(copy.join(name), &bytes[..cut]).unwrap();
             let (mut store, earlier) = Store::resume(&copy, 2).unwrap();
             assert!(earlier.blocks.len() < 3, "{name} cut at {cut}");
-            assert!(earlier.blocks.values().all(|kept| blocks.contains(kept)));
+            let kept = earlier.blocks.keys().map(|key| store.block(key).unwrap());
+            assert!({ kept }.all(|kept| blocks.contains(&kept)));
             let last = cut + 8 > bytes.len();
             assert!(!last || earlier.blocks.len() == 2, "{name}: only the last block is lost");
             for wanted in &blocks {

@@ -109,7 +109,7 @@ columns! {
     /// Bandwidth of the messages of measured steps in an octave of sizes.
     MessageRow {
         parts { key: Key, run: Run, training: Training, framework: Framework, bandwidths: Bandwidths }
-        columns { samples: usize }
+        columns { samples: usize, interval_over: String }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::process::Command;
 
-use results::record::Store;
+use results::record::{Output, Store};
 
 use crate::cli::sandbox::{Ended, Sweep};
 
@@ -69,9 +69,10 @@ fn by_java(log: &Path, tag: &str) -> [u64; 4] {
 fn other_readers_find_the_same_intervals() {
     let sweep = Sweep::new(&[]);
     assert_eq!(sweep.run(&[]).status, Some(0));
-    let (_, earlier) = Store::resume(&sweep.path("out"), 3).unwrap();
-    let written = earlier.blocks.iter().filter_map(|((case, block), written)| {
-        let latencies = written.latencies.as_ref()?;
+    let (store, earlier) = Store::resume(&sweep.path("out"), 3).unwrap();
+    let written = earlier.blocks.keys().filter_map(|key| {
+        let (case, block) = key;
+        let latencies = store.block(key).unwrap().latencies?;
         let quantiles = [0.5, 0.99].map(|share| latencies.value_at_quantile(share));
         let numbers = [latencies.len(), quantiles[0], quantiles[1], latencies.max()];
         Some((format!("{case}#{block}"), numbers))

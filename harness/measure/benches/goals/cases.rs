@@ -1,0 +1,127 @@
+//! A sweep of 100,000 cases: its plan, and what `--resume` reads.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use measure::config::Config;
+use measure::plan::Plan;
+use results::block::{Block, Message, RankBlock, Sample, histogram};
+use results::conditions::Conditions;
+use results::provenance::{Launch, Provenance};
+use results::record::{Output, Store, csv_bytes};
+
+use super::LIVE;
+use workloads::workload::Workload;
+
+/// 10 x 100 x 100 settings.
+const CASES: usize = 100_000;
+const STEPS: usize = 3;
+const MESSAGES: usize = 32;
+
+fn plan() -> Plan {
+    let list = |count: usize| (1..=count).map(|it| it.to_string()).collect::<Vec<_>>().join(", ");
+    let config = format!(
+        "workload = \"resnet50\"\nstep = {{ backward_ms = 60 }}\n[sweep]\ntopology = [{}]\n\
+         control_plane = [\"bitvector\", \"coordinator\"]\nalgorithm = [\"ring\"]\nfusion_threshold_mib = [{}]\n\
+         cycle_time_ms = [{}]",
+        ["1x2", "1x4", "2x2", "4x1", "4x2"].map(|name| format!("\"{name}\"")).join(", "),
+        list(100),
+        list(100),
+    );
+    let config: Config = toml::from_str(&config).expect("a configuration");
+    let workload = Workload::read(Path::new("../../configs/workloads/resnet50.csv"));
+    Plan::new(config, workload.expect("a shipped workload"))
+}
+
+/// A block as four ranks on threads leave it.
+fn block(case: &str) -> Block {
+    let sample = |step| Sample {
+        case: case.into(),
+        step,
+        time_us: 81_234.567 + step as f64,
+        data_us: 51_234.567,
+        cycles: 97,
+        messages: MESSAGES,
+        ..Sample::default()
+    };
+    let message = |at: usize| Message {
+        case: case.into(),
+        step: at / MESSAGES,
+        index: at % MESSAGES,
+        tensors: 5,
+        size_bytes: 3_276_800,
+        time_us: 1_234.567,
+        ..Message::default()
+    };
+    let times_us = "81234.567 81235.567 81236.567".to_string();
+    let rank = |rank| RankBlock {
+        case: case.into(),
+        ranks: 4,
+        rank,
+        times_us: times_us.clone(),
+        ..RankBlock::default()
+    };
+    let mut latencies = histogram();
+    (0..STEPS as u64 * 97).for_each(|cycle| latencies.saturating_record(1_000 + 17 * cycle));
+    Block {
+        samples: (0..STEPS).map(sample).collect(),
+        messages: (0..STEPS * MESSAGES).map(message).collect(),
+        ranks: (0..4).map(rank).collect(),
+        latencies: Some(latencies),
+        conditions: Some(Conditions { case: case.into(), ..Conditions::default() }),
+    }
+}
+
+/// Puts a block of every case below the first one's, without a disk flush for each.
+fn fill(folder: &Path, cases: &[String]) {
+    let append = |name: &str, bytes: &dyn Fn(&Block) -> Vec<u8>| {
+        let path = folder.join(name);
+        let mut text = fs::read(&path).expect("a file of the folder");
+        cases[1..].iter().for_each(|case| text.extend(bytes(&block(case))));
+        fs::write(&path, &text).expect("room on the disk");
+    };
+    append("samples.csv", &|block| csv_bytes(&block.samples, false));
+    append("messages.csv", &|block| csv_bytes(&block.messages, false));
+    append("ranks.csv", &|block| csv_bytes(&block.ranks, false));
+    append("conditions.csv", &|block| csv_bytes(block.conditions.as_slice(), false));
+    let log = fs::read_to_string(folder.join("latencies.hlog")).expect("a file of the folder");
+    let first = log.lines().last().expect("a block").to_string();
+    append("latencies.hlog", &|block| {
+        (first.replacen(&cases[0], &block.samples[0].case, 1) + "\n").into_bytes()
+    });
+}
+
+pub fn cases() {
+    println!(
+        "\n## {CASES} cases of {STEPS} steps and {} messages; goals: plan 2 s, resume 5 s\n",
+        STEPS * MESSAGES
+    );
+    let begun = Instant::now();
+    let plan = plan();
+    println!("plan of {} cases: {:.2} s", plan.cases.len(), begun.elapsed().as_secs_f64());
+    let cases: Vec<String> = plan.cases.iter().map(|planned| planned.case.to_string()).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().join("run");
+    let mut store =
+        Store::create(&folder, &Provenance::new(&plan, Launch::now())).expect("a folder");
+    Output::append_block(&mut store, &block(&cases[0])).expect("room on the disk");
+    drop(store);
+    fill(&folder, &cases);
+    let bytes: u64 = fs::read_dir(&folder)
+        .expect("a folder")
+        .map(|entry| entry.and_then(|entry| entry.metadata()).map_or(0, |file| file.len()))
+        .sum();
+    let before = LIVE.load(Ordering::Relaxed);
+    let begun = Instant::now();
+    let (_store, earlier) = Store::resume(&folder, STEPS).expect("a folder to resume");
+    let took_s = begun.elapsed().as_secs_f64();
+    assert_eq!((earlier.blocks.len(), earlier.dropped.len()), (cases.len(), 0));
+    let kept = (LIVE.load(Ordering::Relaxed) - before) as f64 / earlier.blocks.len() as f64;
+    println!(
+        "resume of {} blocks, {:.0} MB: {took_s:.2} s; {kept:.0} bytes of memory a block",
+        earlier.blocks.len(),
+        bytes as f64 / 1e6
+    );
+}
