@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(
             drift.to_string(),
             "drift: base took 101.5 ms in the first of 3 blocks, 300.0 ms in the middle one, 111.5 ms in the last; last \
-             over first 1.100, while blocks differ from the next by 182.0 %"
+             over first 1.099, while blocks differ from the next by 182.0 %"
         );
     }
 

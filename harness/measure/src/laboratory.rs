@@ -170,7 +170,14 @@ impl Kept {
 impl Output for Kept {
     fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
         let first = &block.samples[0];
-        self.blocks.insert((first.case.clone(), first.block), block.clone());
+        // Latencies of cycles have no interval.
+        let kept = Block {
+            samples: block.samples.clone(),
+            messages: block.messages.clone(),
+            ranks: block.ranks.clone(),
+            ..Block::default()
+        };
+        self.blocks.insert((first.case.clone(), first.block), kept);
         Ok(())
     }
 

@@ -1,10 +1,11 @@
 //! The summary of a sweep.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use crate::fastest;
 use results::conclusion::Conclusion;
-use results::row::{StepRow, StepSetting, Tuning};
+use results::row::{Key, StepRow, StepSetting, Tuning};
 use results::statistics::Summary;
 use results::units::mib;
 
@@ -18,16 +19,22 @@ pub const SCOPE: &str = "best for this engine on this machine, not for a cluster
 /// The summary of a sweep's rows, one part per topology.
 pub fn text(rows: &[StepRow]) -> String {
     let mut text = String::new();
-    groups(rows).iter().for_each(|group| part(group, &mut text));
+    let groups = groups(rows);
+    groups.iter().for_each(|group| part(group, &mut text));
+    scaling(&groups).iter().for_each(|sentence| {
+        let _ = writeln!(text, "{sentence}");
+    });
     for complaint in rows.iter().filter_map(|row| row.outcome.complaint(row.case())) {
         let _ = writeln!(text, "{complaint}");
     }
     text
 }
 
-/// The conclusion of the same rows, a verdict per topology.
+/// The conclusion of the same rows: how they scale, and a verdict per topology.
 pub fn conclusion(rows: &[StepRow]) -> Conclusion {
-    let verdicts = groups(rows).iter().map(|group| verdict(group)).collect();
+    let groups = groups(rows);
+    let scaling = scaling(&groups).into_iter().map(|words| sentence(&words));
+    let verdicts = scaling.chain(groups.iter().map(|group| verdict(group))).collect();
     Conclusion { verdicts, limits: vec![sentence(SCOPE)], ..Conclusion::default() }
 }
 
@@ -37,11 +44,47 @@ fn groups(rows: &[StepRow]) -> Vec<Vec<&StepRow>> {
     fastest::groups(rows).into_iter().map(of).collect()
 }
 
-fn verdict(rows: &[&StepRow]) -> String {
-    let StepSetting { key, training, .. } = &rows[0].setting;
+/// How each workload scales over a transport, relative to its smallest world: work per rank and time, with the fastest
+/// setting of each world.
+fn scaling(groups: &[Vec<&StepRow>]) -> Vec<String> {
+    let mut by_work: BTreeMap<(&str, &str), Vec<(&Key, f64)>> = BTreeMap::new();
+    for group in groups {
+        let StepSetting { key, run, training, .. } = &group[0].setting;
+        // Under strong scaling the passes shrink.
+        let work = training.forward_ms + training.backward_ms;
+        if let Some((time, _)) = best_and_tied(group).first().filter(|_| work > 0.0) {
+            let worlds = by_work.entry((&training.workload, &run.transport)).or_default();
+            worlds.push((key, work / time.p50));
+        }
+    }
+    let in_words = |((workload, transport), mut worlds): ((&str, &str), Vec<(&Key, f64)>)| {
+        worlds.sort_by_key(|(key, _)| (key.ranks, key.nodes));
+        let ((base, most), larger) = worlds.split_first()?;
+        let share = |(key, speed): &(&Key, f64)| {
+            format!("{:.0} % with {}", 100.0 * speed / most, world(key, " on "))
+        };
+        let shares: Vec<String> = larger.iter().map(share).collect();
+        (!shares.is_empty()).then(|| {
+            format!(
+                "scaling of {workload} over {transport}: of the throughput per rank with {}, {}, each with its fastest setting",
+                world(base, " on "),
+                shares.join(", ")
+            )
+        })
+    };
+    by_work.into_iter().filter_map(in_words).collect()
+}
+
+/// A world in words: its ranks and its nodes.
+fn world(key: &Key, between: &str) -> String {
     let nodes = if key.nodes == 1 { "node" } else { "nodes" };
     let ranks = if key.ranks == 1 { "rank" } else { "ranks" };
-    let of = format!("{} on {} {ranks}, {} {nodes}", training.workload, key.ranks, key.nodes);
+    format!("{} {ranks}{between}{} {nodes}", key.ranks, key.nodes)
+}
+
+fn verdict(rows: &[&StepRow]) -> String {
+    let StepSetting { key, training, .. } = &rows[0].setting;
+    let of = format!("{} on {}", training.workload, world(key, ", "));
     let tied = best_and_tied(rows);
     let Some(((time, best), others)) = tied.split_first() else {
         return format!("{of}: no case was measured correctly.");
@@ -315,7 +358,7 @@ fn line(row: &StepRow, tag: &str, since: &str, text: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::row::{CaseOutcome, Key, StepResult, Times, Training};
+    use results::row::{CaseOutcome, StepResult, Times, Training};
 
     fn row(algorithm: &str, mib: usize, ms: f64, interval: Option<(f64, f64)>) -> StepRow {
         let key = Key {
@@ -376,6 +419,26 @@ mod tests {
             ]
         );
         assert_eq!(conclusion.limits, ["Best for this engine on this machine, not for a cluster."]);
+    }
+
+    #[test]
+    fn worlds_are_compared_by_their_throughput_per_rank() {
+        let world = |nodes: usize, passes_ms: f64, step_us: f64| {
+            let mut row = row("ring", 128, 1.0, Some((step_us, step_us)));
+            (row.setting.key.nodes, row.setting.key.ranks) = (nodes, 2 * nodes);
+            row.setting.training.backward_ms = passes_ms;
+            row
+        };
+        let said = |rows: &[StepRow]| conclusion(rows).verdicts[0].clone();
+        let weak = said(&[world(4, 60.0, 150e3), world(1, 60.0, 75e3), world(2, 60.0, 100e3)]);
+        assert_eq!(
+            weak,
+            "Scaling of tiny over : of the throughput per rank with 2 ranks on 1 node, 75 % with 4 ranks on 2 nodes, 50 % \
+             with 8 ranks on 4 nodes, each with its fastest setting."
+        );
+        let strong = said(&[world(1, 60.0, 75e3), world(2, 30.0, 50e3)]);
+        assert!(strong.contains("on 1 node, 75 % with 4 ranks on 2 nodes, each"), "{strong}");
+        assert!(said(&[world(1, 60.0, 75e3)]).starts_with("tiny on 2 ranks, 1 node: "));
     }
 
     #[test]

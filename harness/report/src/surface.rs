@@ -64,6 +64,7 @@ pub struct Cell {
 struct Point<'r> {
     record: Record<'r>,
     condition: String,
+    ranks: f64,
     map: String,
     threshold: f64,
     cycle_ms: f64,
@@ -89,6 +90,7 @@ const CONDITIONS: [(&str, &str); 11] = [
 /// The surfaces of all runs. Where no map has two settings there is no surface.
 pub fn of(runs: &[Run]) -> Vec<Surface> {
     let mut points: Vec<Point> = runs.iter().flat_map(points_of).collect();
+    points.sort_by(|one, other| one.ranks.total_cmp(&other.ranks));
     let mut surfaces = Vec::new();
     let mut room = MOST_SETTINGS;
     while let Some(first) = points.first() {
@@ -121,6 +123,7 @@ impl<'r> Point<'r> {
                 _ if !is_said => None,
                 "" => Some(value.to_string()),
                 "on" | "over" | "batch" | "compression" => Some(format!("{word} {value}")),
+                plural if value == "1" => Some(format!("1 {}", plural.trim_end_matches('s'))),
                 plural => Some(format!("{value} {plural}")),
             }
         };
@@ -135,6 +138,7 @@ impl<'r> Point<'r> {
         Some(Point {
             record,
             condition: condition.join(", "),
+            ranks: record.number("ranks").unwrap_or_default(),
             map: parts.collect::<Vec<_>>().join(", "),
             threshold: record.number("fusion_threshold_bytes")? / 1_048_576.0,
             cycle_ms: record.number("cycle_time_ms")?,

@@ -18,9 +18,11 @@
 //! Blocks are not kept in memory: a store knows where their lines are, and reads them again.
 
 mod appended;
+mod blocks;
 mod latency_log;
 mod lines;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -31,12 +33,12 @@ use serde::de::DeserializeOwned;
 
 pub use self::appended::{Appended, csv_bytes, header, table};
 pub use self::lines::{Key, Lines};
-use crate::block::{Block, Histogram, Message, Outline, RankBlock, Sample};
-use crate::conditions::Conditions;
+use crate::block::{Block, Histogram, Message, Outline, Sample};
 use crate::error::{MalformedLine, RecordError};
 use crate::files::{create_folder, write_streamed, write_whole};
 use crate::provenance::{PROVENANCE, Provenance};
 use crate::row::{self, Row, StepRow};
+use blocks::{CONDITIONS, Found, LATENCIES, MESSAGES, Place, RANKS, SAMPLES, Table, found_in};
 use latency_log::{LatencyLog, latencies};
 
 /// How long a child process that is being started may still hold a lock.
@@ -44,12 +46,7 @@ const HELD_BY_CHILDREN: Duration = Duration::from_millis(200);
 
 const LOCK: &str = "lock";
 const ROWS: &str = "rows.csv";
-const SAMPLES: &str = "samples.csv";
-const MESSAGES: &str = "messages.csv";
-const RANKS: &str = "ranks.csv";
 const ASIDE: &str = "aside.csv";
-const CONDITIONS: &str = "conditions.csv";
-const LATENCIES: &str = "latencies.hlog";
 
 /// Where a sweep puts its results.
 pub trait Output {
@@ -100,51 +97,6 @@ pub trait Output {
     ) -> Result<(), RecordError>;
 }
 
-/// The tables of blocks, in the order in which a block is appended: with its samples it is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Table {
-    Messages,
-    Ranks,
-    Conditions,
-    Latencies,
-    Samples,
-}
-
-impl Table {
-    const ALL: [Table; 5] =
-        [Table::Messages, Table::Ranks, Table::Conditions, Table::Latencies, Table::Samples];
-
-    fn file(self) -> &'static str {
-        match self {
-            Table::Messages => MESSAGES,
-            Table::Ranks => RANKS,
-            Table::Conditions => CONDITIONS,
-            Table::Latencies => LATENCIES,
-            Table::Samples => SAMPLES,
-        }
-    }
-
-    /// The names of its columns; latencies have a header of their own.
-    fn header(self) -> String {
-        match self {
-            Table::Messages => header::<Message>(),
-            Table::Ranks => header::<RankBlock>(),
-            Table::Conditions => header::<Conditions>(),
-            Table::Latencies => String::new(),
-            Table::Samples => header::<Sample>(),
-        }
-    }
-}
-
-/// Where a block is.
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    /// Its position in its round.
-    order: usize,
-    /// Its lines in each table.
-    lines: [Lines; 5],
-}
-
 /// The growing files of one run.
 pub struct Store {
     folder: PathBuf,
@@ -166,26 +118,6 @@ pub struct Earlier {
     pub blocks: BTreeMap<Key, Outline>,
     /// Incomplete data that were removed, in sentences.
     pub dropped: Vec<String>,
-}
-
-/// What the tables have of a block, and what they should have.
-#[derive(Default)]
-struct Found {
-    outline: Outline,
-    lines: [Lines; 5],
-    messages: usize,
-    ranks: usize,
-}
-
-impl Found {
-    fn is_complete(&self, steps: usize) -> bool {
-        let count = |table: Table| self.lines[table as usize].count();
-        count(Table::Samples) == steps
-            && count(Table::Messages) == self.messages
-            && count(Table::Ranks) == self.ranks
-            && self.ranks > 0
-            && count(Table::Latencies) > 0
-    }
 }
 
 impl Store {
@@ -237,39 +169,31 @@ impl Store {
 
     /// What the tables have of each block.
     fn find(&mut self, dropped: &mut Vec<String>) -> Result<HashMap<Key, Found>, RecordError> {
+        let tables = &self.tables;
+        let parts = std::thread::scope(|scope| {
+            let of = |table: Table| scope.spawn(move || found_in(table, &tables[table as usize]));
+            let readers =
+                [Table::Samples, Table::Messages, Table::Ranks, Table::Conditions].map(of);
+            readers.map(|reader| reader.join().expect("reading does not panic"))
+        });
         let mut all: HashMap<Key, Found> = HashMap::new();
-        let Store { tables, latency_log, .. } = self;
-        // A log of latencies has no commas in names.
+        // The log of latencies has no commas in names.
         let mut in_log: HashMap<Key, Key> = HashMap::new();
-        for table in [Table::Samples, Table::Messages, Table::Ranks, Table::Conditions] {
-            let file = &tables[table as usize];
-            file.each_block(&table.header(), dropped, |key, lines, _| {
-                let found = all.entry(key.clone()).or_default();
-                found.lines[table as usize] = lines;
-                match table {
-                    Table::Samples => {
-                        let samples: Vec<Sample> = file.lines(lines)?;
-                        found.messages = samples.iter().map(|sample| sample.messages).sum();
-                        found.outline = Outline::of(&samples, found.ranks, None);
-                        if key.0.contains(',') {
-                            in_log.insert((key.0.replace(',', ";"), key.1), key);
-                        }
-                    }
-                    Table::Ranks => {
-                        let ranks: Vec<RankBlock> = file.lines(lines)?;
-                        found.ranks = ranks.first().map_or(0, |first| first.ranks);
-                        found.outline.ranks = found.ranks;
-                    }
-                    Table::Conditions => {
-                        found.outline.conditions = file.lines(lines)?.pop();
-                    }
-                    Table::Messages | Table::Latencies => {}
+        for part in parts {
+            let (found, cut) = part?;
+            dropped.extend(cut);
+            for (key, found) in found {
+                if key.0.contains(',') {
+                    in_log.insert((key.0.replace(',', ";"), key.1), key.clone());
                 }
-                Ok(())
-            })?;
+                match all.entry(key) {
+                    Entry::Vacant(place) => drop(place.insert(found)),
+                    Entry::Occupied(mut place) => place.get_mut().add(found),
+                }
+            }
         }
-        let file = &tables[Table::Latencies as usize];
-        let header = |line: &[u8]| latency_log.read(line);
+        let file = &self.tables[Table::Latencies as usize];
+        let header = |line: &[u8]| self.latency_log.read(line);
         file.each_interval(header, dropped, |key, lines| {
             let key = in_log.remove(&key).unwrap_or(key);
             all.entry(key).or_default().lines[Table::Latencies as usize] = lines;

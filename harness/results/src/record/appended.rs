@@ -141,12 +141,23 @@ impl Appended {
 
     /// Some lines of a table.
     pub(super) fn lines<T: DeserializeOwned>(&self, lines: Lines) -> Result<Vec<T>, RecordError> {
-        let text = self.text(lines)?;
-        let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
+        let bytes = self.bytes(lines).map_err(RecordError::io(&self.path))?;
+        self.parse(&bytes, lines.start)
+    }
+
+    /// Lines of a table that begin there.
+    pub(super) fn parse<T: DeserializeOwned>(
+        &self,
+        lines: &[u8],
+        start: u64,
+    ) -> Result<Vec<T>, RecordError> {
+        let mut builder = csv::ReaderBuilder::new();
+        let mut reader =
+            builder.has_headers(false).buffer_capacity(lines.len().max(1)).from_reader(lines);
         let parsed = reader.deserialize().collect::<Result<Vec<T>, csv::Error>>();
         parsed.map_err(|error| {
             let inside = error.position().map_or(0, csv::Position::byte);
-            self.malformed(lines.start + inside, error.into())
+            self.malformed(start + inside, error.into())
         })
     }
 

@@ -1,5 +1,6 @@
 use super::*;
-use crate::block::histogram;
+use crate::block::{RankBlock, histogram};
+use crate::conditions::Conditions;
 use crate::row::{Key, SCHEMA, StepRow, StepSetting};
 
 fn block(case: &str, block: usize, steps: usize) -> Block {
