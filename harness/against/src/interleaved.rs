@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use measure::bandwidth::Bandwidth;
 use measure::plan::{Plan, Planned};
+use measure::steadiness::SpeedChange;
 use measure::summary;
 use rand::seq::SliceRandom;
 use results::compare::Run;
@@ -364,7 +365,10 @@ impl Session<'_> {
         for planned in &self.plan.cases {
             folder.add_messages(planned, &mut bandwidth)?;
         }
-        folder.store.write_whole("bandwidth.csv", &table(&bandwidth.rows(false), &columns()))?;
+        folder.store.write_whole(
+            "bandwidth.csv",
+            &table(&bandwidth.rows(SpeedChange::default()), &columns()),
+        )?;
         folder.store.write_whole("summary.txt", summary::text(&rows).as_bytes())?;
         let conclusion = summary::conclusion(&rows);
         if !conclusion.verdicts.is_empty() {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 
 use crate::config::Case;
+use crate::steadiness::SpeedChange;
 use results::block::Message;
 use results::nested::{Level, Nested, UNITS_MIN};
 use results::row::{Bandwidths, MessageRow, StepSetting, ends};
@@ -111,28 +112,30 @@ impl Bandwidth {
         }
     }
 
-    /// A row per topology, algorithm and octave of size, without intervals if the machine changed its speed. Octaves with
-    /// fewer than 6 messages are left out.
-    pub fn rows(self, is_unsteady: bool) -> Vec<MessageRow> {
+    /// A row per topology, algorithm and octave of size, with intervals that the machine's change of speed leaves. Octaves
+    /// with fewer than 6 messages are left out.
+    pub fn rows(self, change: SpeedChange) -> Vec<MessageRow> {
         let Bandwidth { groups, octaves, .. } = self;
         let octaves: Vec<((usize, u32), Octave)> =
             octaves.into_iter().filter(|(_, octave)| octave.count >= SAMPLES_MIN).collect();
-        let row = |((group, log2), octave)| row(&groups[group], log2, octave, is_unsteady);
+        let row = |((group, log2), octave)| row(&groups[group], log2, octave, change);
         octaves.into_par_iter().filter_map(row).collect()
     }
 }
 
 /// The row of an octave.
-fn row(group: &Group, log2: u32, octave: Octave, is_unsteady: bool) -> Option<MessageRow> {
+fn row(group: &Group, log2: u32, octave: Octave, change: SpeedChange) -> Option<MessageRow> {
     let Case { transport, topology, algorithm, .. } = &group.case;
     let StepSetting { mut key, run, training, framework, .. } = group.setting.clone();
     let speeds = octave.speeds();
     let speed = speeds.summary()?;
-    let speed = Summary { p50_interval: speed.p50_interval.filter(|_| !is_unsteady), ..speed };
-    let interval_over = speed.p50_interval.map_or("", |_| match speeds.level() {
+    let level = match speeds.level() {
         Level::Sample => "messages",
         level => level.plural(),
-    });
+    };
+    let stays = change.against(level).is_none();
+    let speed = Summary { p50_interval: speed.p50_interval.filter(|_| stays), ..speed };
+    let interval_over = speed.p50_interval.map_or("", |_| level);
     let mut sizes: Vec<usize> = octave.kept.iter().map(|message| message.size_bytes).collect();
     sizes.sort_unstable();
     let factor = bus_factor(topology.ranks()) / 1e3;

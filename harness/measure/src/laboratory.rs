@@ -111,7 +111,7 @@ fn sweep(
     launch: &Launch,
     seed: u64,
 ) -> Result<Scored, RecordError> {
-    let plan = plan(design, machine.nodes, seed);
+    let plan = plan(design, machine.ranks(), seed);
     let mut executor = Synthetic::new(machine, drawn, settings(), ChaCha8Rng::seed_from_u64(seed));
     let mut kept = Kept::default();
     let mut launches = Vec::new();
@@ -133,11 +133,11 @@ fn settings() -> Vec<f64> {
     (0..SETTINGS).map(|setting| (1.0 + APART).powi(setting.saturating_sub(1) as i32)).collect()
 }
 
-fn plan(design: Design, nodes: usize, seed: u64) -> Plan {
+fn plan(design: Design, ranks: usize, seed: u64) -> Plan {
     let Design { launches, blocks, steps, interval_percent } = design;
     let thresholds: Vec<String> = (1..=SETTINGS).map(|mib| mib.to_string()).collect();
     let config = format!(
-        "workload = \"one\"\n[step]\nbackward_ms = 0\n[sweep]\ntopology = [\"{nodes}x1\"]\ncontrol_plane = [\"bitvector\"]\nalgorithm = [\"ring\"]\n\
+        "workload = \"one\"\n[step]\nbackward_ms = 0\n[sweep]\ntopology = [\"1x{ranks}\"]\ncontrol_plane = [\"bitvector\"]\nalgorithm = [\"ring\"]\n\
          fusion_threshold_mib = [{}]\ncycle_time_ms = [1]\n[measure]\nwarmup_steps = 0\nsteps_per_block = {steps}\n\
          launches = {launches}\nblocks_min = {}\nblocks_max = {blocks}\ninterval_percent = {interval_percent}\n\
          budget_seconds = 1e6\nseed = {seed}",

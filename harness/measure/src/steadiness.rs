@@ -95,25 +95,44 @@ impl Unsteady {
     }
 }
 
-/// Rows of a machine that changed its speed lose the intervals of their medians: blocks at different speeds are not alike,
-/// and a machine that drifts may be elsewhere next. An interval over launches stays if the speed changed between launches
-/// only. `blocks` are those of each row.
-pub fn withhold_intervals(mut rows: Vec<StepRow>, blocks: &[Vec<&Outline>]) -> Vec<StepRow> {
-    let change = |unsteady: Option<Unsteady>| unsteady.map(|unsteady| unsteady.change_percent());
-    let (change, within) =
-        (change(Unsteady::of(blocks)), change(Unsteady::within_launches(blocks)));
-    for row in &mut rows {
-        let Some(result) = row.outcome.right_mut() else { continue };
-        let over_launches = result.confidence.interval_over == Level::Launch.plural();
-        let Some(percent) = (if over_launches { within } else { change }) else { continue };
-        result.times = result.times.clone().without_interval();
-        (result.negotiation_us_p50_low, result.negotiation_us_p50_high) = (None, None);
-        (result.messages_p50_low, result.messages_p50_high) = (None, None);
-        result.confidence.interval_over = String::new();
-        result.confidence.speed_change_percent = Some(percent);
-        *row = row.clone().rounded();
+/// By how much a machine changed its speed, in percent; see [`Unsteady::change_percent`]. Blocks at different speeds are not
+/// alike, and a machine that drifts may be elsewhere next, so medians lose their intervals. An interval over launches stays
+/// if the speed changed between launches only.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SpeedChange {
+    at_all: Option<f64>,
+    within_launches: Option<f64>,
+}
+
+impl SpeedChange {
+    /// From all blocks of each case.
+    pub fn of(cases: &[Vec<&Outline>]) -> SpeedChange {
+        let percent = |unsteady: Option<Unsteady>| unsteady.map(|it| it.change_percent());
+        SpeedChange {
+            at_all: percent(Unsteady::of(cases)),
+            within_launches: percent(Unsteady::within_launches(cases)),
+        }
     }
-    rows
+
+    /// The change that takes an interval away which is over this level; none if it stays.
+    pub fn against(self, level: &str) -> Option<f64> {
+        if level == Level::Launch.plural() { self.within_launches } else { self.at_all }
+    }
+
+    /// Rows without the intervals of their medians that do not stay.
+    pub fn withhold_intervals(self, mut rows: Vec<StepRow>) -> Vec<StepRow> {
+        for row in &mut rows {
+            let Some(result) = row.outcome.right_mut() else { continue };
+            let Some(percent) = self.against(&result.confidence.interval_over) else { continue };
+            result.times = result.times.clone().without_interval();
+            (result.negotiation_us_p50_low, result.negotiation_us_p50_high) = (None, None);
+            (result.messages_p50_low, result.messages_p50_high) = (None, None);
+            result.confidence.interval_over = String::new();
+            result.confidence.speed_change_percent = Some(percent);
+            *row = row.clone().rounded();
+        }
+        rows
+    }
 }
 
 /// A block in the order of time.

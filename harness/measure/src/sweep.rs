@@ -21,7 +21,7 @@ use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
 use crate::fastest;
 use crate::plan::{Plan, Planned};
 use crate::spread::Spread;
-use crate::steadiness::{self, Unsteady};
+use crate::steadiness::{SpeedChange, Unsteady};
 use crate::warmup::Warmup;
 use results::block::{Block, Outline};
 use results::conditions::Conditions;
@@ -215,9 +215,10 @@ impl Sweep<'_> {
         let blocks: Vec<Vec<&Outline>> =
             rows.iter().map(|row| self.own(row.case(), usize::MAX)).collect();
         let unsteady = Unsteady::of(&blocks);
-        let bandwidth = self.bandwidth(unsteady.is_some())?;
+        let change = SpeedChange::of(&blocks);
+        let bandwidth = self.bandwidth(change)?;
         let rows = fastest::compared(rows, |case| times_us(case).rounds());
-        let rows = steadiness::withhold_intervals(rows, &blocks);
+        let rows = change.withhold_intervals(rows);
         let spread = Spread::of(rows.iter().map(|row| times_us(row.case())));
         let by_case: HashMap<&str, &StepRow> = rows.iter().map(|row| (row.case(), row)).collect();
         let of = |case: &String| by_case.get(&**case).map(|&row| Row::Step(row.clone()));
@@ -399,9 +400,8 @@ impl Sweep<'_> {
         self.blocks.range(key(0)..key(count)).map(|(_, block)| block).collect()
     }
 
-    /// Of the messages of every case that is right, in the order of the plan; without intervals if the machine changed its
-    /// speed.
-    fn bandwidth(&self, is_unsteady: bool) -> Result<Vec<MessageRow>, RecordError> {
+    /// Of the messages of every case that is right, in the order of the plan.
+    fn bandwidth(&self, change: SpeedChange) -> Result<Vec<MessageRow>, RecordError> {
         let mut bandwidth = Bandwidth::default();
         for (planned, setting) in self.plan.cases.iter().zip(&self.settings) {
             let name = &setting.key.case;
@@ -413,7 +413,7 @@ impl Sweep<'_> {
                 }
             }
         }
-        Ok(bandwidth.rows(is_unsteady))
+        Ok(bandwidth.rows(change))
     }
 
     /// Ends a case after `count` blocks with its row.

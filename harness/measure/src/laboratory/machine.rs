@@ -52,7 +52,7 @@ pub struct Machine {
     pub slow_rounds: [usize; 2],
     /// The first step of a block takes this much longer, the next half as much, and so on.
     pub cold_percent: f64,
-    /// Nodes of one rank. Each draws its own steps, and the slowest counts.
+    /// Nodes. Each draws its own steps, and the slowest counts.
     pub nodes: usize,
     /// The share of launches that get a bad node, which is 30 % slower than the others.
     pub bad_node: f64,
@@ -203,6 +203,11 @@ impl Machine {
         }
     }
 
+    /// World size. One rank alone would have no bus bandwidth: two are alike on one node.
+    pub fn ranks(&self) -> usize {
+        self.nodes.max(2)
+    }
+
     /// By how much a node's logarithms are larger.
     fn node(&self, node: usize, is_bad: bool) -> f64 {
         if is_bad && node + 1 == self.nodes { BAD_NODE.ln() } else { 0.0 }
@@ -227,6 +232,9 @@ impl Machine {
 
 /// How long a message takes without noise.
 const MESSAGE_US: f64 = 1e3;
+
+/// Its elements.
+const ELEMENTS: usize = 1 << 18;
 
 /// How long a step negotiates.
 const NEGOTIATION_US: f64 = 100.0;
@@ -359,10 +367,10 @@ impl BlockExecutor for Synthetic<'_> {
             self.launch + self.round(count) + other_work + self.machine.block(&mut self.random);
         self.blocks[index].push(block);
         let steps = warmup_steps + plan.config.measure.steps_per_block;
-        let mut ranks = vec![RankLog::default(); self.machine.nodes];
+        let mut ranks = vec![RankLog::default(); self.machine.ranks()];
         let memory = self.machine.step_memory;
         let mut deviations: Vec<f64> =
-            ranks.iter().map(|_| self.machine.step(&mut self.random)).collect();
+            (0..self.machine.nodes).map(|_| self.machine.step(&mut self.random)).collect();
         for step in 0..steps {
             let cold = 1.0 + self.machine.cold_percent / 100.0 * 0.5_f64.powi(step as i32);
             let noise = |(node, deviation): (usize, &f64)| {
@@ -372,11 +380,11 @@ impl BlockExecutor for Synthetic<'_> {
             let slowest = noises.iter().copied().fold(f64::MIN, f64::max);
             let takes =
                 |us: f64, noise: f64| Duration::from_secs_f64(us / 1e6 * cold * noise.exp());
-            for (log, &noise) in ranks.iter_mut().zip(&noises) {
+            for (log, &noise) in ranks.iter_mut().zip(noises.iter().cycle()) {
                 let time = takes(1e6 * STEP_S * self.settings[index], noise);
                 log.steps.push(RankStep { time, ..RankStep::default() });
                 let time = takes(MESSAGE_US, noise);
-                log.messages.push(RankMessage { step, tensors: 1, elements: 1, time });
+                log.messages.push(RankMessage { step, tensors: 1, elements: ELEMENTS, time });
                 let negotiation = takes(NEGOTIATION_US, slowest);
                 log.cycles.push(RankCycle { step: Some(step), negotiation, messages: 1 });
             }

@@ -75,7 +75,6 @@ impl Scored {
         }
         for row in &report.bandwidth {
             let Bandwidths { algbw_gb_s, busbw_gb_s, .. } = row.bandwidths;
-            // On one node the bus has no bandwidth.
             let factor = busbw_gb_s / algbw_gb_s;
             let ends = row.bandwidths.busbw_gb_s_low.zip(row.bandwidths.busbw_gb_s_high);
             let over = &row.interval_over;

@@ -27,7 +27,9 @@ fn a_sweep_ends_with_figures_a_report_and_its_conclusion() {
     let conclusion: serde_json::Value =
         serde_json::from_str(&sweep.read("out/conclusion.json")).unwrap();
     let verdict = conclusion["verdicts"][0].as_str().unwrap();
-    assert!(verdict.starts_with("tiny on 4 ranks, 2 nodes: a step takes "), "{verdict}");
+    // A busy machine changes its speed: then nothing is recommended, and the fastest is named all the same.
+    assert!(verdict.starts_with("tiny on 4 ranks, 2 nodes: "), "{verdict}");
+    assert!(verdict.contains("a step takes "), "{verdict}");
     assert!(page.contains(verdict), "the page leads with {verdict}");
     assert!(page.contains("One training step of "), "the timeline of a step");
     assert!(page.contains("kolo sweep test.toml --out out --timeline"), "how to repeat it");
