@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use algorithms::topology::Topology;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{Exit, report, usage};
 use results::logs::Log;
@@ -47,6 +49,9 @@ pub struct Arguments {
     /// Print why a figure is not drawn
     #[arg(long, help_heading = "Output")]
     verbose: bool,
+    /// Print for programs which files were written; `kolo schema plot` describes it
+    #[arg(long, conflicts_with = "verbose", help_heading = "Output", hide_short_help = true)]
+    json: bool,
 }
 
 /// What figures are written as.
@@ -56,6 +61,40 @@ enum Format {
     Svg,
     /// PDF besides
     Pdf,
+}
+
+/// Version of [`Plotted`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// The figures of some results.
+#[derive(Serialize, JsonSchema)]
+pub struct Plotted {
+    /// Version of this structure.
+    schema: u32,
+    /// Where the files are.
+    folder: String,
+    /// Figures that were drawn.
+    figures: Vec<FilesOf>,
+    /// Figures that were not drawn, or not of all rows.
+    not_drawn: Vec<NotDrawn>,
+}
+
+/// The files of a figure.
+#[derive(Serialize, JsonSchema)]
+struct FilesOf {
+    /// The figure, such as `surface`.
+    figure: &'static str,
+    /// Its files: an SVG and a PNG of each picture, or what --paper and --format write.
+    files: Vec<String>,
+}
+
+/// A figure that was not drawn, or not of all rows.
+#[derive(Clone, Serialize, JsonSchema)]
+struct NotDrawn {
+    /// The figure, such as `surface`.
+    figure: &'static str,
+    /// Why not, in a sentence.
+    reason: String,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -69,6 +108,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         own_base: arguments.own_base,
     };
     let figures = Figures::draw(results, arguments.topology.as_ref(), &folder, options)?;
+    if arguments.json {
+        eprint!("{}", figures.repeated);
+        println!("{}", serde_json::to_string_pretty(&figures.plotted(&folder))?);
+        return Ok(Exit::Right);
+    }
     print!("{}", figures.drawn);
     eprint!("{}", figures.repeated);
     // Without any figure, the user needs the reasons.
@@ -108,10 +152,12 @@ struct Figures {
     drawn: String,
     /// Their names.
     names: Vec<&'static str>,
+    /// Their files, by figure.
+    files: Vec<Vec<PathBuf>>,
     /// A line for each pair of results that have cases in common.
     repeated: String,
     /// Figures that could not be drawn, each with the reason.
-    not_drawn: Vec<(&'static str, String)>,
+    not_drawn: Vec<NotDrawn>,
 }
 
 impl Figures {
@@ -143,6 +189,7 @@ impl Figures {
         }
         rows.left_out().iter().for_each(|line| eprintln!("kolo: {line}"));
         let (mut drawn, mut names, mut not_drawn) = (String::new(), Vec::new(), Vec::new());
+        let mut written = Vec::new();
         let bar = progress();
         let outcomes = plots::draw(&rows, folder, options, |figure| {
             bar.set_message(figure);
@@ -154,11 +201,31 @@ impl Figures {
                 plots::Outcome::Files(files) => {
                     drawn += &lines(&files);
                     names.push(figure.figure);
+                    written.push(files);
                 }
-                plots::Outcome::Skipped(reason) => not_drawn.push((figure.figure, reason)),
+                plots::Outcome::Skipped(reason) => {
+                    not_drawn.push(NotDrawn { figure: figure.figure, reason });
+                }
             }
         }
-        Ok(Figures { drawn, names, repeated: repeated(&rows.repeated(), results), not_drawn })
+        let repeated = repeated(&rows.repeated(), results);
+        Ok(Figures { drawn, names, files: written, repeated, not_drawn })
+    }
+
+    /// For programs.
+    fn plotted(&self, folder: &Path) -> Plotted {
+        let in_words = |path: &PathBuf| path.display().to_string();
+        let figures = self.names.iter().zip(&self.files);
+        let figures = figures.map(|(&figure, files)| FilesOf {
+            figure,
+            files: files.iter().map(in_words).collect(),
+        });
+        Plotted {
+            schema: SCHEMA,
+            folder: folder.display().to_string(),
+            figures: figures.collect(),
+            not_drawn: self.not_drawn.clone(),
+        }
     }
 
     /// A line for each figure that could not be drawn.
@@ -169,9 +236,9 @@ impl Figures {
     /// One line for all of them, and the reasons of those that are drawn in part.
     fn in_short(&self) -> String {
         let (in_part, whole): (Vec<_>, Vec<_>) =
-            self.not_drawn.iter().partition(|(figure, _)| self.names.contains(figure));
+            self.not_drawn.iter().partition(|it| self.names.contains(&it.figure));
         let reasons = in_part.into_iter().map(reason).collect();
-        let mut names: Vec<&str> = whole.into_iter().map(|(figure, _)| *figure).collect();
+        let mut names: Vec<&str> = whole.into_iter().map(|it| it.figure).collect();
         names.dedup();
         match names.as_slice() {
             [] => reasons,
@@ -218,7 +285,7 @@ fn lines(files: &[PathBuf]) -> String {
     shown.iter().map(|file| format!("figure {}\n", file.display())).collect()
 }
 
-fn reason((figure, reason): &(&str, String)) -> String {
+fn reason(NotDrawn { figure, reason }: &NotDrawn) -> String {
     format!("figure {figure} not drawn: {reason}\n")
 }
 
@@ -320,14 +387,33 @@ mod tests {
 
     #[test]
     fn a_figure_that_is_drawn_in_part_has_the_reason() {
+        let not_drawn = |figure, reason: &str| NotDrawn { figure, reason: reason.to_string() };
         let figures = Figures {
             drawn: "figure surface.png\n".to_string(),
             names: vec!["surface"],
+            files: vec![vec!["surface.png".into()]],
             repeated: String::new(),
-            not_drawn: vec![("surface", "1 failed".to_string()), ("scaling", "none".to_string())],
+            not_drawn: vec![not_drawn("surface", "1 failed"), not_drawn("scaling", "none")],
         };
         let short = "figure surface not drawn: 1 failed\nnot drawn: scaling (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
+    }
+
+    #[test]
+    fn programs_are_told_every_file_and_every_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("b.csv");
+        fs::write(&file, bench(",2026-", ",2026-")).unwrap();
+        let options = plots::Options { paper: true, ..plots::Options::default() };
+        let figures = Figures::draw(&[file], None, folder.path(), options).unwrap();
+        let plotted = figures.plotted(folder.path());
+        assert_eq!(plotted.figures.len(), 4);
+        for FilesOf { figure, files } in &plotted.figures {
+            let own = |file: &String| Path::new(file).exists() && file.contains(figure);
+            assert!(!files.is_empty() && files.iter().all(own), "{figure}: {files:?}");
+        }
+        let reason = |name| plotted.not_drawn.iter().find(|it| it.figure == name).unwrap();
+        assert!(reason("surface").reason.starts_with("no row of kind `step`"));
     }
 
     #[test]
