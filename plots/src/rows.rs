@@ -15,6 +15,7 @@ use crate::fields::Fields;
 use crate::logs::{RankTimes, Sample};
 use crate::ratios::{Changes, Gains};
 use crate::timeline::Timeline;
+use crate::trials::Trials;
 
 /// The latest version of rows whose columns are known. Files without a column `schema` have no version.
 pub const SCHEMA: u32 = 5;
@@ -36,6 +37,7 @@ pub struct Rows {
     pub(crate) gains: Vec<Gains>,
     pub(crate) changes: Vec<Changes>,
     pub(crate) timelines: Vec<Timeline>,
+    pub(crate) trials: Vec<Trials>,
     /// What was left out of the files, a sentence each.
     left_out: Vec<String>,
 }
@@ -91,6 +93,11 @@ impl Rows {
     /// Adds a training step of a timeline.
     pub fn add_timeline(&mut self, timeline: Timeline) {
         self.timelines.push(timeline);
+    }
+
+    /// Adds what a tuner tried.
+    pub fn add_trials(&mut self, trials: Trials) {
+        self.trials.push(trials);
     }
 
     /// What was left out of the files, a sentence each.

@@ -9,7 +9,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::printed::{Format, Printed};
-use super::{Exit, usage};
+use super::{Exit, timelines, usage};
 use results::compare::{Compared, Comparison, Comparisons, Run, Verdict};
 use results::logs::Log;
 
@@ -37,7 +37,8 @@ Examples:
 pub struct Arguments {
     /// Folders of results, CSV files of rows or logs: each is compared with the first
     ///
-    /// Logs are those of nccl-tests, osu_allreduce and Horovod's autotuner.
+    /// Logs are those of nccl-tests, osu_allreduce and Horovod's autotuner. Of timelines, the activities of a step are
+    /// compared.
     ///
     /// With --interleaved: binaries of kolo, then a configuration.
     #[arg(required = true, value_name = "RUN")]
@@ -155,12 +156,20 @@ fn lines_of(pair: &Comparison) -> impl Iterator<Item = Line<'_>> {
 }
 
 fn read(paths: &[PathBuf]) -> Result<Vec<Run>> {
-    for path in paths.iter().filter(|path| !path.is_dir()) {
+    let is_timeline: Vec<bool> = paths.iter().map(|path| timelines::is_timeline(path)).collect();
+    let others = || paths.iter().zip(&is_timeline).filter(|(_, is_timeline)| !**is_timeline);
+    for (path, _) in others().filter(|(path, _)| !path.is_dir()) {
         if let Some(log) = Log::find(path).map_err(usage)? {
             log.notes().for_each(|note| eprintln!("kolo: {note}"));
         }
     }
-    let runs = Run::read_all(paths).map_err(usage)?;
+    let files: Vec<PathBuf> = others().map(|(path, _)| path.clone()).collect();
+    let mut read = Run::read_all(&files).map_err(usage)?.into_iter();
+    let run = |(path, is_timeline): (&PathBuf, &bool)| match is_timeline {
+        true => timelines::run(path),
+        false => Ok(read.next().expect("it was read")),
+    };
+    let runs = paths.iter().zip(&is_timeline).map(run).collect::<Result<Vec<Run>>>()?;
     for run in &runs {
         run.notes.iter().for_each(|note| eprintln!("kolo: {note}"));
         let path = run.path.display();

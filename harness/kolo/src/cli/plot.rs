@@ -2,6 +2,7 @@
 
 mod gains;
 mod step;
+mod trials;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Exit, report, usage};
-use results::logs::Log;
+use super::{Exit, report, timelines, usage};
+use results::logs::{Log, autotune};
 use results::record::csv_bytes;
 
 /// Draw figures from one or more folders of results or CSV files, as SVG and PNG
@@ -28,7 +29,8 @@ Examples:
 pub struct Arguments {
     /// Folders that a run wrote, CSV files with the same columns, timelines or logs
     ///
-    /// Of a folder with timelines, a step of the fastest case is drawn. Logs are those of nccl-tests and osu_allreduce.
+    /// Of a folder with timelines, a step of the fastest case is drawn. Logs are those of nccl-tests, osu_allreduce and
+    /// Horovod's autotuner.
     #[arg(required = true)]
     results: Vec<PathBuf>,
     /// Folder for the figures [default: figures in the first folder]
@@ -43,7 +45,9 @@ pub struct Arguments {
     /// Efficiency relative to the same line on its fewest ranks, not to the fastest line
     #[arg(long, help_heading = "Output")]
     own_base: bool,
-    /// Nodes x ranks per node of logs that do not say (osu_allreduce)
+    /// Nodes x ranks per node of logs and timelines that do not say
+    ///
+    /// Those of osu_allreduce and of Horovod do not.
     #[arg(long, value_name = "TOPOLOGY")]
     topology: Option<Topology>,
     /// Print why a figure is not drawn
@@ -167,19 +171,16 @@ impl Figures {
         folder: &Path,
         options: plots::Options,
     ) -> Result<Figures> {
-        let (logs, others) = logs(results)?;
-        let is_timeline = |path: &&PathBuf| path.extension().is_some_and(|end| end == "json");
-        let (timelines, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_timeline);
+        let Sorted { logs, timelines, others } = Sorted::of(results)?;
         let files = if others.is_empty() { Vec::new() } else { files(&others)? };
         let mut rows = plots::Rows::read(&files).map_err(usage)?;
         for log in &logs {
             log.notes().for_each(|note| eprintln!("kolo: {note}"));
             log.others().iter().for_each(|other| eprintln!("kolo: {other}"));
-            let table = csv_bytes(&log.rows(topology), true);
-            rows.add_table(&log.path, &table).map_err(usage)?;
+            add_log(&mut rows, log, topology)?;
         }
         for timeline in timelines {
-            rows.add_timeline(step::read(timeline)?);
+            add_timeline(&mut rows, timeline, topology)?;
         }
         for folder in others.iter().filter(|path| path.is_dir()) {
             gains::read(folder)?.into_iter().for_each(|gains| rows.add_gains(gains));
@@ -254,20 +255,77 @@ fn progress() -> ProgressBar {
     ProgressBar::new(plots::FIGURE_COUNT as u64).with_style(style)
 }
 
-/// Logs of other programs among the results, and what is none.
-fn logs(results: &[PathBuf]) -> Result<(Vec<Log>, Vec<&PathBuf>)> {
-    let (mut logs, mut others) = (Vec::new(), Vec::new());
-    for path in results {
-        match if path.is_dir() { None } else { Log::find(path).map_err(usage)? } {
-            Some(log) if log.tables.is_empty() => {
-                let why = "scores of Horovod's autotuner are in no figure; `kolo compare` compares two of its logs";
-                return Err(usage(format!("{}: {why}", path.display())));
+/// The results by their kind.
+struct Sorted<'r> {
+    /// Logs of other programs.
+    logs: Vec<Log>,
+    timelines: Vec<&'r PathBuf>,
+    /// Folders, and files of rows.
+    others: Vec<&'r PathBuf>,
+}
+
+impl Sorted<'_> {
+    fn of(results: &[PathBuf]) -> Result<Sorted<'_>> {
+        let mut sorted = Sorted { logs: Vec::new(), timelines: Vec::new(), others: Vec::new() };
+        for path in results {
+            if path.is_dir() {
+                sorted.others.push(path);
+            } else if timelines::is_timeline(path) {
+                sorted.timelines.push(path);
+            } else if let Some(log) = Log::find(path).map_err(usage)? {
+                sorted.logs.push(log);
+            } else if path.extension().is_some_and(|end| end == "json") {
+                // Reading it says what is wrong.
+                sorted.timelines.push(path);
+            } else {
+                sorted.others.push(path);
             }
-            Some(log) => logs.push(log),
-            None => others.push(path),
+        }
+        Ok(sorted)
+    }
+}
+
+/// Adds the allreduces of a log, or the trials of an autotuner.
+fn add_log(rows: &mut plots::Rows, log: &Log, topology: Option<&Topology>) -> Result<()> {
+    let (tried, answer) = autotune::answer(&log.trials);
+    if !tried.is_empty() {
+        rows.add_trials(trials::of(&log.path, tried, answer));
+    }
+    let table = log.rows(topology);
+    if !table.is_empty() {
+        rows.add_table(&log.path, &csv_bytes(&table, true)).map_err(usage)?;
+    }
+    Ok(())
+}
+
+/// Adds a step of a timeline, and of Horovod's the allreduces, whose sizes ours has in other files.
+///
+/// # Errors
+/// When it is no timeline, or has neither a step nor an allreduce whose size is known.
+fn add_timeline(rows: &mut plots::Rows, path: &Path, topology: Option<&Topology>) -> Result<()> {
+    let trace = timelines::read(path)?;
+    let step = step::of(path, &trace);
+    if trace.case.is_some() {
+        rows.add_timeline(step.map_err(usage)?);
+        return Ok(());
+    }
+    timelines::check(path, &trace, topology)?;
+    let log = timelines::log(path, &trace);
+    timelines::left_out(path, &trace).iter().for_each(|note| eprintln!("kolo: {note}"));
+    match (step, log) {
+        (Err(step), Err(_)) => return Err(usage(step)),
+        (step, log) => {
+            match step {
+                Ok(step) => rows.add_timeline(step),
+                Err(why) => eprintln!("kolo: {why}; no step is drawn"),
+            }
+            match log {
+                Ok(log) => add_log(rows, &log, topology)?,
+                Err(why) => eprintln!("kolo: {why}; no allreduce is drawn"),
+            }
         }
     }
-    Ok((logs, others))
+    Ok(())
 }
 
 /// A line with the first PNG of a figure; on paper a line for each SVG or PDF.
@@ -374,10 +432,10 @@ mod tests {
         assert_eq!(figures.names, ["bus_bandwidth", "time_by_size", "over_fastest", "roofline"]);
         assert_eq!(figures.drawn.lines().count(), 4, "{}", figures.drawn);
         let short = "not drawn: surface, negotiation, control_planes, scaling, distribution, ranks, step, gains, changes, throughput, \
-                     efficiency, speedup, breakdown, losses, crossover, validation, against, against_surface (--verbose says why)\n";
+                     efficiency, speedup, breakdown, losses, crossover, validation, against, against_surface, autotune (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
         let reasons = figures.reasons();
-        assert_eq!(reasons.lines().count(), 18, "{reasons}");
+        assert_eq!(reasons.lines().count(), 19, "{reasons}");
         assert!(
             reasons.starts_with("figure surface not drawn: no row of kind `step`"),
             "{reasons}"
