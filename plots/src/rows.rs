@@ -171,6 +171,8 @@ pub(crate) struct Row {
     pub compression_us: Option<f64>,
     /// Time in the control plane per step, waiting for the slowest rank.
     pub wait_us: Option<f64>,
+    /// From a gradient's readiness to the start of its cycle: the mean over gradients.
+    pub cycle_wait_us: Option<f64>,
     pub negotiation_us: Estimate,
     pub messages: Estimate,
     pub busbw_gb_s: Estimate,
@@ -403,6 +405,7 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         packing_us: fields.number("packing_us_p50")?,
         compression_us: fields.number("compression_us_p50")?,
         wait_us: fields.number("wait_us_p50")?,
+        cycle_wait_us: fields.number("cycle_wait_us_p50")?,
         negotiation_us: fields.estimate(
             "negotiation_us_p50",
             "negotiation_us_p50_low",
