@@ -113,7 +113,12 @@ fn conditions(rows: &[&Row]) -> Vec<String> {
         joined(&layouts, " and "),
         in_part("one rank of each class driven", rows, |row| row.driven == "classes"),
         in_part("each rank pinned to a core", rows, |row| row.pinned == Some(true)),
-        several(rows, |row| format!("{} {}", row.dtype, row.op).trim().to_string()).join(" and "),
+        several(rows, |row| {
+            // Logs do not always say.
+            let known = [&row.dtype, &row.op].map(|word| word.as_str().replace("unknown", ""));
+            known.join(" ").trim().to_string()
+        })
+        .join(" and "),
     ]
 }
 

@@ -15,8 +15,9 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// Rows of logs that do not say their ranks have none of them.
     pub fn of(row: &Row) -> Layout {
-        let count = |value: Option<f64>| value.map(|value| value as u64);
+        let count = |value: Option<f64>| value.map(|value| value as u64).filter(|count| *count > 0);
         let [ranks, nodes, local_size] = [row.ranks, row.nodes, row.local_size].map(count);
         Layout { ranks, nodes, local_size }
     }

@@ -47,6 +47,8 @@
 //! | `prediction.rs`     | the other: errors of algorithms, a row each                   |
 //! | `against.rs`        | kolo's step time over that of real Horovod                    |
 //! | `against_surface.rs` | both over fusion threshold and cycle time, side by side      |
+//! | `autotune.rs`       | what Horovod's autotuner tried                                |
+//! | `trials.rs`         | the settings that it is drawn from                            |
 //! | `comparison.rs`     | the lines of the files that these are drawn from              |
 //! | `training.rs`       | training steps over ranks: workloads and their policies       |
 //! | `work.rs`           | the work of a rank in a simulated step                        |
@@ -75,6 +77,7 @@
 
 mod against;
 mod against_surface;
+mod autotune;
 mod axis;
 mod breakdown;
 mod bus_bandwidth;
@@ -137,6 +140,7 @@ mod throughput;
 mod time_by_size;
 mod timeline;
 mod training;
+mod trials;
 mod validation;
 mod view;
 mod work;
@@ -152,12 +156,13 @@ pub use ratios::{Changes, Gains, Origin, Ratio};
 pub use repeated::Repeated;
 pub use rows::{OLDEST_SCHEMA, Rows, SCHEMA};
 pub use timeline::{Activity, Lane, Stretch, Timeline};
+pub use trials::{Trial, Trials};
 
 use drawing::Drawing;
 use view::{Medium, View};
 
 /// The registry: every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 22] = [
+const FIGURES: [Figure; 23] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
     time_by_size::FIGURE,
@@ -180,6 +185,7 @@ const FIGURES: [Figure; 22] = [
     validation::FIGURE,
     against::FIGURE,
     against_surface::FIGURE,
+    autotune::FIGURE,
 ];
 
 /// The number of figures, of which [`draw`] draws those that the rows have data for.

@@ -15,6 +15,7 @@ use crate::fields::Fields;
 use crate::logs::{RankTimes, Sample};
 use crate::ratios::{Changes, Gains};
 use crate::timeline::Timeline;
+use crate::trials::Trials;
 
 /// The latest version of rows whose columns are known. Files without a column `schema` have no version.
 pub const SCHEMA: u32 = 5;
@@ -36,6 +37,7 @@ pub struct Rows {
     pub(crate) gains: Vec<Gains>,
     pub(crate) changes: Vec<Changes>,
     pub(crate) timelines: Vec<Timeline>,
+    pub(crate) trials: Vec<Trials>,
     /// What was left out of the files, a sentence each.
     left_out: Vec<String>,
 }
@@ -91,6 +93,11 @@ impl Rows {
     /// Adds a training step of a timeline.
     pub fn add_timeline(&mut self, timeline: Timeline) {
         self.timelines.push(timeline);
+    }
+
+    /// Adds what a tuner tried.
+    pub fn add_trials(&mut self, trials: Trials) {
+        self.trials.push(trials);
     }
 
     /// What was left out of the files, a sentence each.
@@ -164,6 +171,8 @@ pub(crate) struct Row {
     pub compression_us: Option<f64>,
     /// Time in the control plane per step, waiting for the slowest rank.
     pub wait_us: Option<f64>,
+    /// From a gradient's readiness to the start of its cycle: the mean over gradients.
+    pub cycle_wait_us: Option<f64>,
     pub negotiation_us: Estimate,
     pub messages: Estimate,
     pub busbw_gb_s: Estimate,
@@ -396,6 +405,7 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         packing_us: fields.number("packing_us_p50")?,
         compression_us: fields.number("compression_us_p50")?,
         wait_us: fields.number("wait_us_p50")?,
+        cycle_wait_us: fields.number("cycle_wait_us_p50")?,
         negotiation_us: fields.estimate(
             "negotiation_us_p50",
             "negotiation_us_p50_low",

@@ -2,6 +2,9 @@
 //!
 //! The upper bar is the step: computation, and communication that computation does not hide. The lower bar is what the
 //! communication thread did in the meantime. Rows do not say which of its parts were hidden, so the two are not mixed.
+//!
+//! The time that a gradient waits for a cycle is no part of either: it is a mean over gradients, which wait at the same time
+//! as each other, during computation, and while the thread is busy with earlier ones. The finding names it.
 
 use crate::Sheet;
 use crate::axis::Axis;
@@ -127,9 +130,10 @@ fn draw(training: &Training) -> Drawing {
         draw_panel(&training.panels[index], &ranks, drawing, frame);
     });
     let note = "Upper bar: the step. Lower bar: what the communication thread did meanwhile, hidden or not; it was \
-                idle for the rest. Allreduce includes the reduction, which is not timed apart. The time that gradients \
-                wait for a cycle is a mean per gradient and not a part of the step. Each part is a median of its own. \
-                A bar ends at 100 %. Right: the step's time.";
+                idle for the rest, without gradients or until the next cycle. Allreduce includes the reduction, which is \
+                not timed apart. Computation includes the addition of several passes' gradients. The time that a gradient \
+                waits for a cycle is a mean over gradients, which wait at the same time, and not a part of the step. Each \
+                part is a median of its own. A bar ends at 100 %. Right: the step's time.";
     let bar = |row: &Row| Estimate { interval: None, ..row.time_us };
     page.finish(&training.caption_on(&ranks, bar, vec![note.to_string()]))
 }
@@ -170,14 +174,19 @@ fn stack(parts: &[Part], row: &Row, x: &Axis, drawing: &mut Drawing, top: f64) {
     }
 }
 
-/// The finding of the picture in a sentence: the exposed share of the fastest step on most ranks.
+/// The finding of the picture in a sentence: the exposed share of the fastest step on most ranks, and how long a gradient
+/// waits for a cycle in it.
 fn finding(training: &Training, ranks: &[f64]) -> String {
     let Some(most) = ranks.last() else { return String::new() };
     let of = |panel: &Panel| {
         let rows = panel.lines.iter().filter_map(|line| Some((line, line.at(*most)?)));
         let (line, row) = rows.min_by(|(_, a), (_, b)| step_us(a).total_cmp(&step_us(b)))?;
         let share = theme::significant(100.0 * exposed_us(row) / step_us(row), 2);
-        Some(format!("{}{HARD_SPACE}{share}{HARD_SPACE}% ({})", panel.name, line.policy))
+        let wait = row.cycle_wait_us.map_or(String::new(), |wait_us| {
+            let wait = theme::significant(wait_us / 1e3, 2);
+            format!("; a gradient waits {wait}{HARD_SPACE}ms for a cycle")
+        });
+        Some(format!("{}{HARD_SPACE}{share}{HARD_SPACE}% ({}{wait})", panel.name, line.policy))
     };
     let each: Vec<String> = training.panels.iter().filter_map(of).collect();
     let ranks = theme::exact(*most);
@@ -230,6 +239,25 @@ mod tests {
         let finding = "in the fastest step on 4 ranks: resnet50 60 % (ring).";
         assert!(said.contains(finding) && said.contains(" ring 100 ms"), "{said}");
         assert!(!said.contains("compression") && said.contains("MEASURED"), "{said}");
+    }
+
+    /// It is a mean over gradients, so it may be longer than what the thread did, or than the step.
+    #[test]
+    fn the_wait_for_a_cycle_is_told_and_is_no_part() {
+        let figure = crate::breakdown::FIGURE;
+        let without = row("coordinator", "4");
+        let with = without.with("cycle_wait_us_p50", "2500");
+        let said = figure.words(std::slice::from_ref(&with));
+        let finding = "resnet50 60 % (ring; a gradient waits 2.5 ms for a cycle).";
+        assert!(said.contains(finding), "{said}");
+        assert!(
+            said.contains("is a mean over gradients, which wait at the same time, and not a part")
+        );
+        let areas = |row: synthetic::Row| {
+            let is_area = |mark: &&Mark| matches!(mark, Mark::Area { .. });
+            figure.drawing(&[row]).marks.iter().filter(is_area).count()
+        };
+        assert_eq!(areas(with), areas(without.with("cycle_wait_us_p50", "")));
     }
 
     #[test]

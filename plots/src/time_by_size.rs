@@ -66,7 +66,11 @@ fn finding(panels: &[Panel]) -> String {
     let found = largest.and_then(|size| fastest(panel, size));
     found.map_or(String::new(), |(line, point)| {
         let (size, time) = (theme::bytes(point.size), theme::significant(point.value, 3));
-        format!("Fastest at {size} on {}: {} with {time} us.", panel.layout, line.algorithm)
+        let on = match panel.layout.to_string() {
+            layout if layout.is_empty() => layout,
+            layout => format!(" on {layout}"),
+        };
+        format!("Fastest at {size}{on}: {} with {time} us.", line.algorithm)
     })
 }
 
@@ -137,6 +141,17 @@ mod tests {
             words.contains("Fastest at 1 KiB on 4 ranks = 2 nodes × 2: tree with 12.5 us."),
             "{words}"
         );
+    }
+
+    /// As of a log of osu_allreduce, or a timeline.
+    #[test]
+    fn ranks_types_and_reductions_that_are_not_known_are_not_said() {
+        let known = row("mpi-allreduce", 1024.0, "40");
+        let unknown = ["ranks", "nodes"].iter().fold(known, |row, column| row.with(column, "0"));
+        let words = ["dtype", "op"].iter().fold(unknown, |row, column| row.with(column, "unknown"));
+        let words = FIGURE.words(&[words.with("local_size", "").with("oversubscribed", "false")]);
+        assert!(words.contains("Fastest at 1 KiB: mpi-allreduce with 40.0 us."), "{words}");
+        assert!(!words.contains("0 ranks") && !words.contains("nknown"), "{words}");
     }
 
     #[test]

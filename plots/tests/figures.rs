@@ -246,7 +246,7 @@ fn figures_without_rows_are_skipped_with_a_reason() {
             &SIMULATED[..4],
             &["losses"],
             &SIMULATED[4..],
-            &["validation", "against", "against_surface"]
+            &["validation", "against", "against_surface", "autotune"]
         ]
         .concat()
     );

@@ -19,6 +19,7 @@ mod site;
 mod sizes;
 mod sweep;
 mod timeline;
+mod timelines;
 mod tune;
 mod validate;
 mod verify;

@@ -33,6 +33,7 @@ use std::path::PathBuf;
 
 pub use error::ReportError;
 use page::Page;
+pub use page::Said;
 pub use run::PREDICTED;
 use run::Run;
 pub use timeline::fastest_timeline;
@@ -61,6 +62,11 @@ impl Report {
             runs[..at].iter().try_for_each(|earlier| earlier.same_workload(run))?;
         }
         Ok(Report { page: Page::of(&runs, begins)? })
+    }
+
+    /// What the page says first of each run, in the order in which they were given.
+    pub fn said(&self) -> &[Said] {
+        &self.page.runs
     }
 
     /// The page: one HTML file.

@@ -26,7 +26,8 @@ const MOST_FIGURE_BYTES: usize = 1_400_000;
 #[derive(Debug, Serialize)]
 pub struct Page {
     title: String,
-    runs: Vec<Said>,
+    /// What is said of each run.
+    pub runs: Vec<Said>,
     compared: Option<Compared>,
     figures: Vec<Figure>,
     not_drawn: Vec<(String, String)>,
@@ -37,16 +38,23 @@ pub struct Page {
     origins: Vec<Origin>,
 }
 
-/// What a run says.
+/// What a page says first of a run.
 #[derive(Debug, Serialize)]
-struct Said {
-    name: String,
-    verdicts: Vec<String>,
-    limits: Vec<String>,
-    to_copy: Vec<(String, String)>,
-    summary: String,
-    warnings: Vec<String>,
-    missing: Vec<String>,
+pub struct Said {
+    /// The run, as the user gave it.
+    pub name: String,
+    /// The verdict in sentences; empty where the run wrote none.
+    pub verdicts: Vec<String>,
+    /// What limits the verdict, in sentences.
+    pub limits: Vec<String>,
+    /// Lines to copy, after their purpose.
+    pub to_copy: Vec<(String, String)>,
+    /// The text at the end of the run; empty where it wrote none.
+    pub summary: String,
+    /// What makes its numbers less than they seem, in sentences.
+    pub warnings: Vec<String>,
+    /// Files that a report uses and that the run lacks.
+    pub missing: Vec<String>,
 }
 
 /// A figure, with its words for readers who do not see it.

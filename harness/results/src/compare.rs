@@ -150,7 +150,8 @@ pub struct Compared {
     pub first_us: f64,
     /// Median in the second.
     pub second_us: f64,
-    /// By how much longer the second takes, as a share of the time of all cases in the first run.
+    /// By how much longer the second takes, as a share of the time of all cases in the first run; of parts of a step, as a share
+    /// of the step.
     pub weight: f64,
     /// The second over the first; none if there are too few blocks for an interval.
     pub ratio: Option<Ratio>,
@@ -331,7 +332,8 @@ impl<'r> Pair<'r> {
         }
         let logarithms =
             cases.iter().map(|case| (case.second.median_us / case.first.median_us).ln());
-        let together = Evidence::of_all(logarithms.collect(), laws);
+        let has_parts = first.has_parts || second.has_parts;
+        let together = if has_parts { None } else { Evidence::of_all(logarithms.collect(), laws) };
         let together = together.map(|evidence| Question::new(evidence, drift));
         Ok(Pair { first, second, took_turns, drift, cases, together })
     }
@@ -341,7 +343,9 @@ impl<'r> Pair<'r> {
         let times: Vec<(&Times, &Times)> =
             cases.iter().map(|case| (case.first, case.second)).collect();
         let needed = Needed::of(&times, took_turns, error, threshold, tables);
-        let all_us: f64 = cases.iter().map(|case| case.first.median_us).sum();
+        let times_us = cases.iter().map(|case| case.first.median_us);
+        let all_us: f64 =
+            if first.has_parts { times_us.fold(0.0, f64::max) } else { times_us.sum() };
         let mut cases: Vec<Compared> =
             cases.into_iter().map(|case| case.compared(all_us)).collect();
         let is_told = |case: &Compared| matches!(case.verdict, Verdict::Slower | Verdict::Faster);

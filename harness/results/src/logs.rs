@@ -34,6 +34,12 @@ pub enum Format {
     Osu,
     /// Horovod's autotuner (`HOROVOD_AUTOTUNE_LOG`).
     Autotune,
+    /// A timeline (`HOROVOD_TIMELINE`), which the crate `workloads` reads; with the library that reduces: `mpi`, `nccl`,
+    /// `gloo`, `ccl`, `kolo` or `unknown`.
+    Timeline {
+        /// The library.
+        library: &'static str,
+    },
 }
 
 impl Format {
@@ -56,6 +62,7 @@ impl Format {
             Format::NcclTests | Format::NcclTestsJson => "nccl-tests",
             Format::Osu => "osu",
             Format::Autotune => "horovod-autotune",
+            Format::Timeline { .. } => "horovod-timeline",
         }
     }
 }
@@ -67,6 +74,7 @@ impl fmt::Display for Format {
             Format::NcclTestsJson => "nccl-tests, JSON",
             Format::Osu => "OSU micro-benchmarks",
             Format::Autotune => "Horovod's autotuner",
+            Format::Timeline { .. } => "a timeline",
         })
     }
 }
@@ -187,6 +195,7 @@ impl Log {
             Format::NcclTestsJson => nccl_json::parse(text),
             Format::Osu => osu::parse(text),
             Format::Autotune => autotune::parse(text),
+            Format::Timeline { .. } => unreachable!("no text is taken for one"),
         };
         parsed.tables.retain(|table| !table.points.is_empty());
         if parsed.tables.is_empty() && parsed.trials.is_empty() {

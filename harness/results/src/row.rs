@@ -13,6 +13,9 @@ mod outcome;
 mod simulated;
 mod step;
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 pub use collective::SimulatedCollectiveRow;
@@ -59,6 +62,17 @@ pub enum Row {
     SimulatedStep(SimulatedStepRow),
     /// An allreduce alone, simulated.
     SimulatedCollective(SimulatedCollectiveRow),
+}
+
+/// As a line of the file has it: every column, whatever the kind.
+impl JsonSchema for Row {
+    fn schema_name() -> Cow<'static, str> {
+        "Row".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Flat::json_schema(generator)
+    }
 }
 
 impl Row {

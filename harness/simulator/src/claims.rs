@@ -45,7 +45,7 @@ fn default_tolerance() -> f64 {
 }
 
 /// A claim with its simulated ratio for one model; a line of `claims.csv`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "results/README.md explains each column")]
 pub struct Compared {
     pub claim: String,

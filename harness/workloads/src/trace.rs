@@ -2,7 +2,9 @@
 
 mod build;
 pub mod horovod;
+pub mod messages;
 pub mod read;
+pub mod steps;
 
 /// Names of spans in files; Horovod's where it has one.
 pub mod names {

@@ -17,13 +17,34 @@ mod table;
 mod turns;
 
 use anyhow::Result;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{Exit, usage};
 use cluster::launch::Launched;
 use measure::back_ends;
+use results::row::{CollectiveRow, Row};
 use training::back_end::BackEndRef;
 
 pub use arguments::Arguments;
+
+/// Version of [`Benched`] as JSON. Rows have a version of their own.
+const SCHEMA: u32 = 1;
+
+/// What `kolo bench` measured.
+#[derive(Serialize, JsonSchema)]
+pub struct Benched {
+    /// Version of this structure.
+    schema: u32,
+    /// A row for each size, out of place and in place, with the columns of rows.csv.
+    rows: Vec<Row>,
+}
+
+impl Benched {
+    fn of(rows: Vec<CollectiveRow>) -> Benched {
+        Benched { schema: SCHEMA, rows: rows.into_iter().map(Row::from).collect() }
+    }
+}
 
 /// How `kolo bench` runs over a back end.
 #[derive(Clone, Copy)]

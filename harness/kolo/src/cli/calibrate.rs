@@ -1,7 +1,7 @@
 //! `kolo calibrate`.
 
 use measure::back_ends;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 use training::back_end::RankKind;
@@ -9,7 +9,7 @@ use training::back_end::RankKind;
 use algorithms::topology::Topology;
 use anyhow::Result;
 
-use super::{Exit, sizes, usage};
+use super::{Exit, sizes, timelines, usage};
 use measure::machine_calibration::host::Host;
 use measure::machine_calibration::logs::{Said, from_logs};
 use measure::machine_calibration::runner::assemble;
@@ -17,7 +17,7 @@ use measure::machine_calibration::{Effort, calibrate, write};
 use results::error::RecordError;
 use results::files::check_writable;
 use results::files::write_whole;
-use results::logs::Log;
+use results::logs::{Format, Log};
 use results::provenance::Machine;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -31,7 +31,8 @@ use simulator::machine_file::MachineFile;
 /// Over MPI all processes that mpirun or srun started take part.
 ///
 /// With --logs nothing is measured: latency and bandwidth of links are fitted to logs of nccl-tests (table, or JSON of
-/// -J) and osu_latency. Every fit is listed with its points and its residual, and so is what the logs do not determine.
+/// -J), osu_latency and timelines of Horovod. Every fit is listed with its points and its residual, and so is what the
+/// logs do not determine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -61,7 +62,7 @@ pub struct Arguments {
     /// Minutes for which ranks compute about once per second after that, since speeds change over minutes
     #[arg(long, default_value_t = 0.0, value_parser = minutes, help_heading = RUN, hide_short_help = true)]
     minutes: f64,
-    /// Logs of nccl-tests or osu_latency to fit, instead of measuring
+    /// Logs of nccl-tests or osu_latency, or timelines of Horovod, to fit instead of measuring
     #[arg(
         long,
         value_name = "FILE",
@@ -76,7 +77,7 @@ pub struct Arguments {
     /// NCCL_PROTO of logs that do not name it: LL, LL128 or Simple [default: one line for all sizes, as "auto"]
     #[arg(long, value_name = "NAME", requires = "logs", help_heading = LOGS, hide_short_help = true)]
     proto: Option<String>,
-    /// Nodes x ranks per node of logs that do not say (OSU)
+    /// Nodes x ranks per node of logs that do not say (OSU, Horovod's timelines)
     #[arg(long, value_name = "TOPOLOGY", requires = "logs", help_heading = LOGS, hide_short_help = true)]
     topology: Option<Topology>,
     /// Take [control], [variability] and [interference] from this machine file: no log has them
@@ -188,14 +189,34 @@ impl Arguments {
     }
 }
 
+/// A log, or the allreduces of a timeline.
+///
+/// # Errors
+/// When it is neither, or has no times of known sizes.
+fn read_log(path: &Path, topology: Option<&Topology>) -> Result<Log> {
+    if timelines::is_timeline(path) {
+        let trace = timelines::read(path)?;
+        timelines::check(path, &trace, topology)?;
+        timelines::left_out(path, &trace).iter().for_each(|note| eprintln!("kolo: {note}"));
+        return timelines::log(path, &trace);
+    }
+    let log = Log::read(path).map_err(usage)?;
+    if log.format == Format::Autotune {
+        return Err(usage(format!(
+            "{}: a log of Horovod's autotuner has bytes per microsecond of whole settings, and no time of a message of \
+             known size, so it determines neither latency nor bandwidth of a link; give logs of nccl-tests or osu_latency, \
+             or a timeline of the same job (HOROVOD_TIMELINE)",
+            path.display()
+        )));
+    }
+    Ok(log)
+}
+
 /// The machine file that logs determine.
 fn fit_logs(arguments: &Arguments) -> Result<Exit> {
-    let logs: Vec<Log> = arguments
-        .logs
-        .iter()
-        .map(|path| Log::read(path))
-        .collect::<Result<_, _>>()
-        .map_err(usage)?;
+    let topology = arguments.topology.as_ref();
+    let logs = arguments.logs.iter().map(|path| read_log(path, topology));
+    let logs = logs.collect::<Result<Vec<Log>>>()?;
     logs.iter().flat_map(Log::notes).for_each(|note| eprintln!("kolo: {note}"));
     let said = Said {
         algorithm: arguments.algo.clone(),

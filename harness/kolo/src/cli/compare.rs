@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::{Exit, usage};
+use serde::Serialize;
+
+use super::printed::{Format, Printed};
+use super::{Exit, timelines, usage};
 use results::compare::{Compared, Comparison, Comparisons, Run, Verdict};
 use results::logs::Log;
 
@@ -34,7 +37,8 @@ Examples:
 pub struct Arguments {
     /// Folders of results, CSV files of rows or logs: each is compared with the first
     ///
-    /// Logs are those of nccl-tests, osu_allreduce and Horovod's autotuner.
+    /// Logs are those of nccl-tests, osu_allreduce and Horovod's autotuner. Of timelines, the activities of a step are
+    /// compared.
     ///
     /// With --interleaved: binaries of kolo, then a configuration.
     #[arg(required = true, value_name = "RUN")]
@@ -42,12 +46,8 @@ pub struct Arguments {
     /// Difference that does not matter
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "2%", help_heading = OUTPUT)]
     threshold: f64,
-    /// How to print
-    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = OUTPUT)]
-    format: Format,
-    /// Print for programs; `kolo schema compare` describes it
-    #[arg(long, conflicts_with = "format", help_heading = OUTPUT)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     /// Draw the cases into this folder, as changes.svg and changes.png
     ///
     /// Of several runs one for each against the first: changes_b.svg, changes_c.svg, ...
@@ -58,17 +58,6 @@ pub struct Arguments {
     all: bool,
     #[command(flatten)]
     interleaved: interleaved::Options,
-}
-
-/// How a comparison is printed.
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Format {
-    /// A table for a terminal
-    Text,
-    /// A table for a page
-    Markdown,
-    /// For programs
-    Json,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -91,11 +80,11 @@ fn compare(arguments: &Arguments, paths: &[PathBuf]) -> Result<Exit> {
         _ => return Err(usage("one run; expected two or more, as results/BEFORE results/AFTER")),
     };
     let compared = Comparisons::of(first, others, arguments.threshold).map_err(usage)?;
-    match arguments.format {
-        _ if arguments.json => println!("{}", serde_json::to_string_pretty(&compared)?),
-        Format::Json => println!("{}", serde_json::to_string_pretty(&compared)?),
+    match arguments.printed.kind() {
         Format::Text => print!("{}", compared.text(arguments.all)),
         Format::Markdown => print!("{}", compared.markdown(arguments.all)),
+        Format::Json => arguments.printed.print(&compared, "")?,
+        Format::Csv => arguments.printed.print(&lines(&compared), "")?,
     }
     if let Some(folder) = &arguments.figure {
         draw(&compared, first, others, folder)?;
@@ -107,13 +96,80 @@ fn compare(arguments: &Arguments, paths: &[PathBuf]) -> Result<Exit> {
     })
 }
 
+/// A case of two runs, as a line of CSV. Times are in microseconds.
+#[derive(Serialize)]
+struct Line<'c> {
+    /// Where the second run is.
+    second: &'c str,
+    case: &'c str,
+    /// Empty where only the second run has the case.
+    first_us: Option<f64>,
+    second_us: Option<f64>,
+    /// Empty where blocks are too few for an interval.
+    ratio: Option<f64>,
+    ratio_low: Option<f64>,
+    ratio_high: Option<f64>,
+    /// The interval that the verdict rests on.
+    joint_low: Option<f64>,
+    joint_high: Option<f64>,
+    weight: Option<f64>,
+    verdict: &'static str,
+}
+
+/// Every case of every pair of runs, also those that only one of them has.
+fn lines(compared: &Comparisons) -> Vec<Line<'_>> {
+    compared.pairs.iter().flat_map(lines_of).collect()
+}
+
+fn lines_of(pair: &Comparison) -> impl Iterator<Item = Line<'_>> {
+    let second = pair.second.as_str();
+    let both = pair.cases.iter().map(move |case| Line {
+        second,
+        case: &case.case,
+        first_us: Some(case.first_us),
+        second_us: Some(case.second_us),
+        ratio: case.ratio.map(|ratio| ratio.ratio),
+        ratio_low: case.ratio.map(|ratio| ratio.low),
+        ratio_high: case.ratio.map(|ratio| ratio.high),
+        joint_low: case.joint.map(|ratio| ratio.low),
+        joint_high: case.joint.map(|ratio| ratio.high),
+        weight: Some(case.weight),
+        verdict: case.verdict.name(),
+    });
+    let only = [("only in the first", &pair.only_first), ("only in the second", &pair.only_second)];
+    let alone = only.into_iter().flat_map(move |(verdict, cases)| {
+        cases.iter().map(move |case| Line {
+            second,
+            case,
+            first_us: None,
+            second_us: None,
+            ratio: None,
+            ratio_low: None,
+            ratio_high: None,
+            joint_low: None,
+            joint_high: None,
+            weight: None,
+            verdict,
+        })
+    });
+    both.chain(alone)
+}
+
 fn read(paths: &[PathBuf]) -> Result<Vec<Run>> {
-    for path in paths.iter().filter(|path| !path.is_dir()) {
+    let is_timeline: Vec<bool> = paths.iter().map(|path| timelines::is_timeline(path)).collect();
+    let others = || paths.iter().zip(&is_timeline).filter(|(_, is_timeline)| !**is_timeline);
+    for (path, _) in others().filter(|(path, _)| !path.is_dir()) {
         if let Some(log) = Log::find(path).map_err(usage)? {
             log.notes().for_each(|note| eprintln!("kolo: {note}"));
         }
     }
-    let runs = Run::read_all(paths).map_err(usage)?;
+    let files: Vec<PathBuf> = others().map(|(path, _)| path.clone()).collect();
+    let mut read = Run::read_all(&files).map_err(usage)?.into_iter();
+    let run = |(path, is_timeline): (&PathBuf, &bool)| match is_timeline {
+        true => timelines::run(path),
+        false => Ok(read.next().expect("it was read")),
+    };
+    let runs = paths.iter().zip(&is_timeline).map(run).collect::<Result<Vec<Run>>>()?;
     for run in &runs {
         run.notes.iter().for_each(|note| eprintln!("kolo: {note}"));
         let path = run.path.display();

@@ -2,6 +2,7 @@
 
 mod gains;
 mod step;
+mod trials;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,11 @@ use std::path::{Path, PathBuf};
 use algorithms::topology::Topology;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::{Exit, report, usage};
-use results::logs::Log;
+use super::{Exit, report, timelines, usage};
+use results::logs::{Log, autotune};
 use results::record::csv_bytes;
 
 /// Draw figures from one or more folders of results or CSV files, as SVG and PNG
@@ -26,7 +29,8 @@ Examples:
 pub struct Arguments {
     /// Folders that a run wrote, CSV files with the same columns, timelines or logs
     ///
-    /// Of a folder with timelines, a step of the fastest case is drawn. Logs are those of nccl-tests and osu_allreduce.
+    /// Of a folder with timelines, a step of the fastest case is drawn. Logs are those of nccl-tests, osu_allreduce and
+    /// Horovod's autotuner.
     #[arg(required = true)]
     results: Vec<PathBuf>,
     /// Folder for the figures [default: figures in the first folder]
@@ -41,12 +45,17 @@ pub struct Arguments {
     /// Efficiency relative to the same line on its fewest ranks, not to the fastest line
     #[arg(long, help_heading = "Output")]
     own_base: bool,
-    /// Nodes x ranks per node of logs that do not say (osu_allreduce)
+    /// Nodes x ranks per node of logs and timelines that do not say
+    ///
+    /// Those of osu_allreduce and of Horovod do not.
     #[arg(long, value_name = "TOPOLOGY")]
     topology: Option<Topology>,
     /// Print why a figure is not drawn
     #[arg(long, help_heading = "Output")]
     verbose: bool,
+    /// Print for programs which files were written; `kolo schema plot` describes it
+    #[arg(long, conflicts_with = "verbose", help_heading = "Output", hide_short_help = true)]
+    json: bool,
 }
 
 /// What figures are written as.
@@ -56,6 +65,40 @@ enum Format {
     Svg,
     /// PDF besides
     Pdf,
+}
+
+/// Version of [`Plotted`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// The figures of some results.
+#[derive(Serialize, JsonSchema)]
+pub struct Plotted {
+    /// Version of this structure.
+    schema: u32,
+    /// Where the files are.
+    folder: String,
+    /// Figures that were drawn.
+    figures: Vec<FilesOf>,
+    /// Figures that were not drawn, or not of all rows.
+    not_drawn: Vec<NotDrawn>,
+}
+
+/// The files of a figure.
+#[derive(Serialize, JsonSchema)]
+struct FilesOf {
+    /// The figure, such as `surface`.
+    figure: &'static str,
+    /// Its files: an SVG and a PNG of each picture, or what --paper and --format write.
+    files: Vec<String>,
+}
+
+/// A figure that was not drawn, or not of all rows.
+#[derive(Clone, Serialize, JsonSchema)]
+struct NotDrawn {
+    /// The figure, such as `surface`.
+    figure: &'static str,
+    /// Why not, in a sentence.
+    reason: String,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -69,6 +112,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         own_base: arguments.own_base,
     };
     let figures = Figures::draw(results, arguments.topology.as_ref(), &folder, options)?;
+    if arguments.json {
+        eprint!("{}", figures.repeated);
+        println!("{}", serde_json::to_string_pretty(&figures.plotted(&folder))?);
+        return Ok(Exit::Right);
+    }
     print!("{}", figures.drawn);
     eprint!("{}", figures.repeated);
     // Without any figure, the user needs the reasons.
@@ -108,10 +156,12 @@ struct Figures {
     drawn: String,
     /// Their names.
     names: Vec<&'static str>,
+    /// Their files, by figure.
+    files: Vec<Vec<PathBuf>>,
     /// A line for each pair of results that have cases in common.
     repeated: String,
     /// Figures that could not be drawn, each with the reason.
-    not_drawn: Vec<(&'static str, String)>,
+    not_drawn: Vec<NotDrawn>,
 }
 
 impl Figures {
@@ -121,19 +171,16 @@ impl Figures {
         folder: &Path,
         options: plots::Options,
     ) -> Result<Figures> {
-        let (logs, others) = logs(results)?;
-        let is_timeline = |path: &&PathBuf| path.extension().is_some_and(|end| end == "json");
-        let (timelines, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_timeline);
+        let Sorted { logs, timelines, others } = Sorted::of(results)?;
         let files = if others.is_empty() { Vec::new() } else { files(&others)? };
         let mut rows = plots::Rows::read(&files).map_err(usage)?;
         for log in &logs {
             log.notes().for_each(|note| eprintln!("kolo: {note}"));
             log.others().iter().for_each(|other| eprintln!("kolo: {other}"));
-            let table = csv_bytes(&log.rows(topology), true);
-            rows.add_table(&log.path, &table).map_err(usage)?;
+            add_log(&mut rows, log, topology)?;
         }
         for timeline in timelines {
-            rows.add_timeline(step::read(timeline)?);
+            add_timeline(&mut rows, timeline, topology)?;
         }
         for folder in others.iter().filter(|path| path.is_dir()) {
             gains::read(folder)?.into_iter().for_each(|gains| rows.add_gains(gains));
@@ -143,6 +190,7 @@ impl Figures {
         }
         rows.left_out().iter().for_each(|line| eprintln!("kolo: {line}"));
         let (mut drawn, mut names, mut not_drawn) = (String::new(), Vec::new(), Vec::new());
+        let mut written = Vec::new();
         let bar = progress();
         let outcomes = plots::draw(&rows, folder, options, |figure| {
             bar.set_message(figure);
@@ -154,11 +202,31 @@ impl Figures {
                 plots::Outcome::Files(files) => {
                     drawn += &lines(&files);
                     names.push(figure.figure);
+                    written.push(files);
                 }
-                plots::Outcome::Skipped(reason) => not_drawn.push((figure.figure, reason)),
+                plots::Outcome::Skipped(reason) => {
+                    not_drawn.push(NotDrawn { figure: figure.figure, reason });
+                }
             }
         }
-        Ok(Figures { drawn, names, repeated: repeated(&rows.repeated(), results), not_drawn })
+        let repeated = repeated(&rows.repeated(), results);
+        Ok(Figures { drawn, names, files: written, repeated, not_drawn })
+    }
+
+    /// For programs.
+    fn plotted(&self, folder: &Path) -> Plotted {
+        let in_words = |path: &PathBuf| path.display().to_string();
+        let figures = self.names.iter().zip(&self.files);
+        let figures = figures.map(|(&figure, files)| FilesOf {
+            figure,
+            files: files.iter().map(in_words).collect(),
+        });
+        Plotted {
+            schema: SCHEMA,
+            folder: folder.display().to_string(),
+            figures: figures.collect(),
+            not_drawn: self.not_drawn.clone(),
+        }
     }
 
     /// A line for each figure that could not be drawn.
@@ -169,9 +237,9 @@ impl Figures {
     /// One line for all of them, and the reasons of those that are drawn in part.
     fn in_short(&self) -> String {
         let (in_part, whole): (Vec<_>, Vec<_>) =
-            self.not_drawn.iter().partition(|(figure, _)| self.names.contains(figure));
+            self.not_drawn.iter().partition(|it| self.names.contains(&it.figure));
         let reasons = in_part.into_iter().map(reason).collect();
-        let mut names: Vec<&str> = whole.into_iter().map(|(figure, _)| *figure).collect();
+        let mut names: Vec<&str> = whole.into_iter().map(|it| it.figure).collect();
         names.dedup();
         match names.as_slice() {
             [] => reasons,
@@ -187,20 +255,77 @@ fn progress() -> ProgressBar {
     ProgressBar::new(plots::FIGURE_COUNT as u64).with_style(style)
 }
 
-/// Logs of other programs among the results, and what is none.
-fn logs(results: &[PathBuf]) -> Result<(Vec<Log>, Vec<&PathBuf>)> {
-    let (mut logs, mut others) = (Vec::new(), Vec::new());
-    for path in results {
-        match if path.is_dir() { None } else { Log::find(path).map_err(usage)? } {
-            Some(log) if log.tables.is_empty() => {
-                let why = "scores of Horovod's autotuner are in no figure; `kolo compare` compares two of its logs";
-                return Err(usage(format!("{}: {why}", path.display())));
+/// The results by their kind.
+struct Sorted<'r> {
+    /// Logs of other programs.
+    logs: Vec<Log>,
+    timelines: Vec<&'r PathBuf>,
+    /// Folders, and files of rows.
+    others: Vec<&'r PathBuf>,
+}
+
+impl Sorted<'_> {
+    fn of(results: &[PathBuf]) -> Result<Sorted<'_>> {
+        let mut sorted = Sorted { logs: Vec::new(), timelines: Vec::new(), others: Vec::new() };
+        for path in results {
+            if path.is_dir() {
+                sorted.others.push(path);
+            } else if timelines::is_timeline(path) {
+                sorted.timelines.push(path);
+            } else if let Some(log) = Log::find(path).map_err(usage)? {
+                sorted.logs.push(log);
+            } else if path.extension().is_some_and(|end| end == "json") {
+                // Reading it says what is wrong.
+                sorted.timelines.push(path);
+            } else {
+                sorted.others.push(path);
             }
-            Some(log) => logs.push(log),
-            None => others.push(path),
+        }
+        Ok(sorted)
+    }
+}
+
+/// Adds the allreduces of a log, or the trials of an autotuner.
+fn add_log(rows: &mut plots::Rows, log: &Log, topology: Option<&Topology>) -> Result<()> {
+    let (tried, answer) = autotune::answer(&log.trials);
+    if !tried.is_empty() {
+        rows.add_trials(trials::of(&log.path, tried, answer));
+    }
+    let table = log.rows(topology);
+    if !table.is_empty() {
+        rows.add_table(&log.path, &csv_bytes(&table, true)).map_err(usage)?;
+    }
+    Ok(())
+}
+
+/// Adds a step of a timeline, and of Horovod's the allreduces, whose sizes ours has in other files.
+///
+/// # Errors
+/// When it is no timeline, or has neither a step nor an allreduce whose size is known.
+fn add_timeline(rows: &mut plots::Rows, path: &Path, topology: Option<&Topology>) -> Result<()> {
+    let trace = timelines::read(path)?;
+    let step = step::of(path, &trace);
+    if trace.case.is_some() {
+        rows.add_timeline(step.map_err(usage)?);
+        return Ok(());
+    }
+    timelines::check(path, &trace, topology)?;
+    let log = timelines::log(path, &trace);
+    timelines::left_out(path, &trace).iter().for_each(|note| eprintln!("kolo: {note}"));
+    match (step, log) {
+        (Err(step), Err(_)) => return Err(usage(step)),
+        (step, log) => {
+            match step {
+                Ok(step) => rows.add_timeline(step),
+                Err(why) => eprintln!("kolo: {why}; no step is drawn"),
+            }
+            match log {
+                Ok(log) => add_log(rows, &log, topology)?,
+                Err(why) => eprintln!("kolo: {why}; no allreduce is drawn"),
+            }
         }
     }
-    Ok((logs, others))
+    Ok(())
 }
 
 /// A line with the first PNG of a figure; on paper a line for each SVG or PDF.
@@ -218,7 +343,7 @@ fn lines(files: &[PathBuf]) -> String {
     shown.iter().map(|file| format!("figure {}\n", file.display())).collect()
 }
 
-fn reason((figure, reason): &(&str, String)) -> String {
+fn reason(NotDrawn { figure, reason }: &NotDrawn) -> String {
     format!("figure {figure} not drawn: {reason}\n")
 }
 
@@ -307,10 +432,10 @@ mod tests {
         assert_eq!(figures.names, ["bus_bandwidth", "time_by_size", "over_fastest", "roofline"]);
         assert_eq!(figures.drawn.lines().count(), 4, "{}", figures.drawn);
         let short = "not drawn: surface, negotiation, control_planes, scaling, distribution, ranks, step, gains, changes, throughput, \
-                     efficiency, speedup, breakdown, losses, crossover, validation, against, against_surface (--verbose says why)\n";
+                     efficiency, speedup, breakdown, losses, crossover, validation, against, against_surface, autotune (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
         let reasons = figures.reasons();
-        assert_eq!(reasons.lines().count(), 18, "{reasons}");
+        assert_eq!(reasons.lines().count(), 19, "{reasons}");
         assert!(
             reasons.starts_with("figure surface not drawn: no row of kind `step`"),
             "{reasons}"
@@ -320,14 +445,33 @@ mod tests {
 
     #[test]
     fn a_figure_that_is_drawn_in_part_has_the_reason() {
+        let not_drawn = |figure, reason: &str| NotDrawn { figure, reason: reason.to_string() };
         let figures = Figures {
             drawn: "figure surface.png\n".to_string(),
             names: vec!["surface"],
+            files: vec![vec!["surface.png".into()]],
             repeated: String::new(),
-            not_drawn: vec![("surface", "1 failed".to_string()), ("scaling", "none".to_string())],
+            not_drawn: vec![not_drawn("surface", "1 failed"), not_drawn("scaling", "none")],
         };
         let short = "figure surface not drawn: 1 failed\nnot drawn: scaling (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
+    }
+
+    #[test]
+    fn programs_are_told_every_file_and_every_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("b.csv");
+        fs::write(&file, bench(",2026-", ",2026-")).unwrap();
+        let options = plots::Options { paper: true, ..plots::Options::default() };
+        let figures = Figures::draw(&[file], None, folder.path(), options).unwrap();
+        let plotted = figures.plotted(folder.path());
+        assert_eq!(plotted.figures.len(), 4);
+        for FilesOf { figure, files } in &plotted.figures {
+            let own = |file: &String| Path::new(file).exists() && file.contains(figure);
+            assert!(!files.is_empty() && files.iter().all(own), "{figure}: {files:?}");
+        }
+        let reason = |name| plotted.not_drawn.iter().find(|it| it.figure == name).unwrap();
+        assert!(reason("surface").reason.starts_with("no row of kind `step`"));
     }
 
     #[test]

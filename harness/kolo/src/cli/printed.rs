@@ -41,11 +41,12 @@ impl Printed {
         self.kind() == Format::Text
     }
 
-    fn kind(self) -> Format {
+    /// How the result is printed.
+    pub fn kind(self) -> Format {
         if self.json { Format::Json } else { self.format }
     }
 
-    /// Prints a result otherwise: as JSON, or its table, which is the list at this JSON pointer.
+    /// Prints a result otherwise: as JSON, or its table, which is the list at this JSON pointer (empty: the whole).
     ///
     /// # Errors
     /// When the result is no JSON.

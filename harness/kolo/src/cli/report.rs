@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use report::{FILE, Report};
+use report::{FILE, Report, Said};
 use results::files::{check_writable, write_whole};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{Exit, usage};
 
@@ -26,21 +28,81 @@ pub struct Arguments {
     /// The file to write [default: report.html in the first folder]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     out: Option<PathBuf>,
+    /// Print the verdict and the warnings for programs; `kolo schema report` describes it
+    #[arg(long, help_heading = "Output", hide_short_help = true)]
+    json: bool,
+}
+
+/// Version of [`Written`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// A page, and what it says first of each run.
+#[derive(Serialize, JsonSchema)]
+pub struct Written {
+    /// Version of this structure.
+    schema: u32,
+    /// The page.
+    file: String,
+    /// How large it is.
+    size_bytes: usize,
+    /// The runs, in the order in which they were given.
+    runs: Vec<Verdict>,
+}
+
+/// What the page says first of a run, in sentences.
+#[derive(Serialize, JsonSchema)]
+struct Verdict {
+    /// The run, as it was given.
+    run: String,
+    /// The verdict; empty where the run wrote no conclusion.
+    verdicts: Vec<String>,
+    /// What limits it.
+    limits: Vec<String>,
+    /// What makes its numbers less than they seem.
+    warnings: Vec<String>,
+    /// Files that the report uses and that the run lacks.
+    missing: Vec<String>,
+}
+
+impl Verdict {
+    fn of(said: &Said) -> Verdict {
+        let Said { name, verdicts, limits, warnings, missing, .. } = said;
+        Verdict {
+            run: name.clone(),
+            verdicts: verdicts.clone(),
+            limits: limits.clone(),
+            warnings: warnings.clone(),
+            missing: missing.clone(),
+        }
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let first = &arguments.results[0];
     let beside = if first.is_dir() { first.as_path() } else { first.parent().unwrap_or(first) };
     let file = arguments.out.clone().unwrap_or_else(|| beside.join(FILE));
-    print!("{}", report(&arguments.results, &file)?);
+    let written = write(&arguments.results, &file)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&written)?);
+    } else {
+        println!("report {}", written.file);
+    }
     Ok(Exit::Right)
 }
 
 /// Writes the report of some results; returns a line about it.
 ///
 /// # Errors
-/// When the file cannot be written, which is known before anything is drawn, or the results cannot be read.
+/// As [`write`].
 pub fn report(results: &[PathBuf], file: &Path) -> Result<String> {
+    Ok(format!("report {}\n", write(results, file)?.file))
+}
+
+/// Writes the report of some results.
+///
+/// # Errors
+/// When the file cannot be written, which is known before anything is drawn, or the results cannot be read.
+fn write(results: &[PathBuf], file: &Path) -> Result<Written> {
     check_writable(file)?;
     let progress = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template("{elapsed_precise} report: {msg}");
@@ -49,8 +111,14 @@ pub fn report(results: &[PathBuf], file: &Path) -> Result<String> {
         progress.set_message(next.to_string());
         progress.tick();
     };
-    let html = Report::read(results, begins).map_err(usage)?.html();
+    let report = Report::read(results, begins).map_err(usage)?;
+    let html = report.html();
     progress.finish_and_clear();
     write_whole(file, html.as_bytes())?;
-    Ok(format!("report {}\n", file.display()))
+    Ok(Written {
+        schema: SCHEMA,
+        file: file.display().to_string(),
+        size_bytes: html.len(),
+        runs: report.said().iter().map(Verdict::of).collect(),
+    })
 }

@@ -5,8 +5,8 @@ use results::compare::Comparisons;
 use schemars::{Schema, schema_for};
 
 use super::{
-    Exit, against, calibrate, info, predict, reproduce, schedule, site, sweep, timeline, validate,
-    verify,
+    Exit, against, bench, calibrate, info, plot, predict, report, reproduce, schedule, site, sweep,
+    timeline, validate, verify,
 };
 use tune::report::Tuning;
 
@@ -27,13 +27,16 @@ pub struct Arguments {
 type Generate = fn() -> Schema;
 
 /// Commands with --json, and the schema of what they print; and rows of results.
-const SCHEMAS: [(&str, Generate); 15] = [
+const SCHEMAS: [(&str, Generate); 18] = [
     ("against-autotune", || schema_for!(against::autotune::Regrets)),
     ("against-horovod", || schema_for!(against::horovod::Beside)),
+    ("bench", || schema_for!(bench::Benched)),
     ("calibrate", || schema_for!(calibrate::Calibrated)),
     ("compare", || schema_for!(Comparisons)),
     ("info", || schema_for!(info::Info)),
+    ("plot", || schema_for!(plot::Plotted)),
     ("predict", || schema_for!(predict::Forecast)),
+    ("report", || schema_for!(report::Written)),
     ("reproduce", || schema_for!(reproduce::Reproduced)),
     ("rows", results::row::schema),
     ("schedule", || schema_for!(schedule::Listed)),

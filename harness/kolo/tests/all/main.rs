@@ -2,6 +2,7 @@
 
 mod alone;
 mod cli;
+mod columns;
 mod confirm;
 #[path = "../../../training/tests/all/coverage.rs"]
 mod coverage;

@@ -118,6 +118,39 @@ impl Cluster {
         Ok(Job { cluster: self, id, folder })
     }
 
+    /// Submits the batch script without a configuration.
+    pub fn submit_default(
+        &self,
+        name: &str,
+        options: &[&str],
+        more: &[&str],
+    ) -> Result<Job<'_>, Failure> {
+        let folder = self.path(name);
+        let out = folder.display().to_string();
+        let id = self.sbatch(options, &[&["--out", &out], more].concat())?;
+        Ok(Job { cluster: self, id, folder })
+    }
+
+    /// Submits a job for each number of nodes, as on a login node; returns them in their order.
+    pub fn submit_array(
+        &self,
+        config: &str,
+        name: &str,
+        more: &[&str],
+    ) -> Result<Vec<Job<'_>>, Failure> {
+        let folder = self.path(name);
+        let out = folder.display().to_string();
+        let script = self.root.join("slurm/sweep.sh").display().to_string();
+        let words = [&[&*script, "--array", config, "--out", &out], more].concat();
+        // The outputs of these jobs go into the working folder.
+        let submitted = self.command(&words).current_dir(self.scratch.path()).output()?;
+        let reported = said(&words, submitted)?;
+        let ids = reported.split_once(": ").and_then(|(_, rest)| rest.split_once(';'));
+        let (ids, _) = ids.ok_or_else(|| format!("no numbers of jobs: {reported}"))?;
+        let job = |id: &str| Job { cluster: self, id: id.into(), folder: folder.clone() };
+        Ok(ids.split(", ").map(job).collect())
+    }
+
     /// Submits another command of kolo, to be run on all ranks.
     pub fn submit_command(&self, options: &[&str], command: &[&str]) -> Result<Job<'_>, Failure> {
         let id = self.sbatch(options, command)?;
@@ -255,8 +288,11 @@ pub struct Job<'c> {
 impl Job<'_> {
     /// The output of the batch script and its steps.
     pub fn output(&self) -> String {
-        let path = self.cluster.path(&format!("output-{}", self.id));
-        fs::read_to_string(path).unwrap_or_default()
+        // Of a job that kolo submitted, the name is that of the batch script.
+        let names = [format!("output-{}", self.id), format!("kolo-{}.out", self.id)];
+        let texts =
+            names.iter().filter_map(|name| fs::read_to_string(self.cluster.path(name)).ok());
+        texts.collect()
     }
 
     fn state(&self) -> Result<String, Failure> {

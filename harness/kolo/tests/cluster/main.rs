@@ -28,10 +28,12 @@ type Outcome = Result<(), Failure>;
 type Scenario = fn(&Cluster) -> Outcome;
 
 /// Names and functions, the longest first.
-const SCENARIOS: [(&str, Scenario); 16] = [
+const SCENARIOS: [(&str, Scenario); 18] = [
     ("the time limit comes near", time_limit),
     ("the whole sweep over 1, 2 and 4 nodes", whole_sweep),
     ("the scaling sweep over 1, 2, 4 and 8 nodes", scaling_sweep),
+    ("the shipped scaling sweep, as it is", shipped_sweep),
+    ("a job for each number of nodes", array),
     ("the job is preempted", job_is_preempted),
     ("the disk is full", disk_is_full),
     ("interfaces carry what schedules promise", bytes_on_the_wire),
@@ -164,6 +166,52 @@ fn scaling_sweep(_: &Cluster) -> Outcome {
     cluster.check(rows.len() == 4 * 13 && rows.iter().all(right), || {
         std::fs::read_to_string(&path).unwrap_or_default()
     })
+}
+
+/// The batch script without a configuration: `configs/cluster.toml` itself, with its model and its passes.
+fn shipped_sweep(cluster: &Cluster) -> Outcome {
+    let nodes = ["--nodes=2", "--ntasks-per-node=1"];
+    let job = cluster.submit_default("shipped", &nodes, &["--budget", "0s"])?;
+    job.ends_with("COMPLETED", Duration::from_secs(240))?;
+    let results = Results::read(&job.folder)?;
+    results.all_right(2 * 21)?;
+    results.has_worlds(&["1x1", "2x1"])?;
+    results.says_in_each("workload", "resnet50")?;
+    for file in ["report.html", "figures/efficiency.png", "machine.toml", "predicted/rows.csv"] {
+        cluster.check(job.folder.join(file).exists(), || format!("{file} is missing"))?;
+    }
+    Ok(())
+}
+
+/// From a login node, one after the other, into one folder; the largest calibrates.
+fn array(cluster: &Cluster) -> Outcome {
+    let config = cluster.small_scaling_sweep()?;
+    let options = ["--nodes", "2", "--ranks-per-node", "1", "--budget", "0s"];
+    let jobs = cluster.submit_array(&config, "array", &options)?;
+    cluster.check(jobs.len() == 2, || format!("{} jobs, expected 2", jobs.len()))?;
+    for job in &jobs {
+        job.ends_with("COMPLETED", Duration::from_secs(240))?;
+    }
+    let folder = &jobs[0].folder;
+    let results = Results::read(folder)?;
+    results.all_right(2 * 21)?;
+    results.has_worlds(&["1x1", "2x1"])?;
+    let provenance: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("provenance.json"))?)?;
+    let launches = provenance["launches"].as_array().ok_or("no launches")?;
+    let nodes = launches.iter().map(|it| it["nodes"].as_array().map_or(0, Vec::len));
+    let nodes: Vec<usize> = nodes.collect();
+    cluster.check(nodes == [1, 2], || format!("launches on {nodes:?} nodes, expected 1 and 2"))?;
+    let (ended, started) = (launches[0]["ended"].as_str(), launches[1]["started"].as_str());
+    cluster.check(ended.is_some() && ended <= started, || {
+        format!("the first ended at {ended:?}, and the second began at {started:?}")
+    })?;
+    let machine = std::fs::read_to_string(folder.join("machine.toml"))?;
+    cluster.check(machine.contains("about = \"2 x 1 ranks, mpi\""), || machine.clone())?;
+    for file in ["report.html", "figures/efficiency.png", "predicted/rows.csv"] {
+        cluster.check(folder.join(file).exists(), || format!("{file} is missing"))?;
+    }
+    Ok(())
 }
 
 /// As many ranks on a node as the job was asked for, started according to the site file.

@@ -300,10 +300,14 @@ fn series(
                 continue;
             }
             let mut algorithm = table.algorithm.clone().or_else(|| said.algorithm.clone());
-            if log.format == Format::Osu {
-                // MPI libraries choose among many algorithms, by size.
-                algorithm = algorithm.or_else(|| Some("mpi-allreduce".into()));
-            }
+            algorithm = algorithm.or_else(|| match log.format {
+                // Libraries but NCCL choose among many algorithms, by size.
+                Format::Osu => Some("mpi-allreduce".into()),
+                Format::Timeline { library } if library != "nccl" => {
+                    Some(format!("{library}-allreduce"))
+                }
+                _ => None,
+            });
             let protocol = table.protocol.clone().or_else(|| said.protocol.clone());
             let points = points(table);
             let same = |known: &&mut Series| {

@@ -37,8 +37,8 @@ const SIZES: [usize; 9] =
     [64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
 /// A line of `validation.csv`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "named in the file")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "results/README.md explains each column")]
 pub struct Row {
     pub transport: String,
     pub nodes: usize,

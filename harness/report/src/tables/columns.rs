@@ -67,6 +67,7 @@ const SHOWN: &[Shown] = &[
     shown("efficiency_p50", "efficiency (%)", How::Median(PERCENT)),
     shown("exposed_us_p50", "exposed communication (ms)", How::Number(MS)),
     shown("negotiation_us_p50", "negotiation (ms)", How::Number(MS)),
+    shown("cycle_wait_us_p50", "a gradient's wait for a cycle (ms)", How::Number(MS)),
     shown("packing_us_p50", "packing (ms)", How::Number(MS)),
     shown("part_compute_us", "computation (ms)", How::Number(MS)),
     shown("part_jitter_us", "slowest rank (ms)", How::Number(MS)),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::work::{SETTING, Work};
 use super::{Block, Times};
-use crate::logs::{Log, LogError};
+use crate::logs::{Log, LogError, autotune};
 use crate::provenance::PROVENANCE;
 use crate::row::{OLDEST_SCHEMA, SCHEMA, is_readable};
 use crate::statistics::median;
@@ -35,6 +35,8 @@ pub struct Run {
     pub launch: Option<Value>,
     /// The median of the processors' frequency over its blocks, if it is known.
     pub frequency_mhz: Option<f64>,
+    /// Its cases are parts of the longest one, and are not compared all together.
+    pub has_parts: bool,
     /// What was left out of its files, a sentence each.
     pub notes: Vec<String>,
 }
@@ -162,7 +164,8 @@ impl Run {
             }
             run.is_doubtful |= row.run.emulated || row.run.oversubscribed;
         }
-        for trial in &log.trials {
+        // The answer repeats a line.
+        for trial in autotune::answer(&log.trials).0 {
             let case = format!("autotune, a million bytes with {}", trial.setting());
             times_us.entry(case).or_default().push(trial.us_per_mb());
         }

@@ -1,6 +1,6 @@
 //! The log of Horovod's autotuner (`HOROVOD_AUTOTUNE_LOG`, `horovod/common/parameter_manager.cc`): CSV with a header
 //! that grew over the versions (`cache_enabled` since 0.17, `torus_allreduce` since 0.28). A score is bytes per
-//! microsecond, the median of five samples. The last line repeats the best setting if the tuner ended.
+//! microsecond, the median of five samples. The last line repeats the best setting and its score if the tuner ended.
 
 use super::Parsed;
 
@@ -30,8 +30,12 @@ impl Trial {
     /// The setting in words.
     pub fn setting(&self) -> String {
         let Trial { fusion_threshold_mib, cycle_time_ms, .. } = self;
-        let cache = if self.cache_enabled { "cache on" } else { "cache off" };
-        let mut text = format!("{fusion_threshold_mib} MiB, {cycle_time_ms} ms, {cache}");
+        format!("{fusion_threshold_mib} MiB, {cycle_time_ms} ms, {}", self.switches())
+    }
+
+    /// What is on and off, in words.
+    pub fn switches(&self) -> String {
+        let mut text = String::from(if self.cache_enabled { "cache on" } else { "cache off" });
         for (is_on, name) in
             [(self.hierarchical_allreduce, "hierarchical"), (self.torus_allreduce, "torus")]
         {
@@ -46,6 +50,16 @@ impl Trial {
     /// Microseconds for a million bytes.
     pub fn us_per_mb(&self) -> f64 {
         1e6 / self.score
+    }
+}
+
+/// What was tried, and the tuner's answer: the last line if it repeats an earlier one; none if the tuner did not end.
+pub fn answer(trials: &[Trial]) -> (&[Trial], Option<&Trial>) {
+    let Some((last, earlier)) = trials.split_last() else { return (trials, None) };
+    let is_repeated = |trial: &Trial| Trial { line: last.line, ..trial.clone() } == *last;
+    match earlier.iter().any(is_repeated) {
+        true => (earlier, Some(last)),
+        false => (trials, None),
     }
 }
 
@@ -70,7 +84,12 @@ pub(super) fn parse(text: &str) -> Parsed {
         };
         let is_on = |name: &str, otherwise| value(name).map_or(otherwise, |value| value != 0.0);
         let [cycle, threshold, score] = SCORE.map(value);
+        let is_last = number == last;
         match (cycle, threshold, score) {
+            // Horovod ends every line; the score's last digits may be missing.
+            (.., Some(_)) if is_last && words.len() == names.len() && !text.ends_with('\n') => {
+                parsed.note(number, "the line has no end, so its score may be cut; it is left out");
+            }
             (Some(cycle_time_ms), Some(fusion_threshold_mib), Some(score))
                 if words.len() == names.len() && score > 0.0 =>
             {
@@ -84,7 +103,7 @@ pub(super) fn parse(text: &str) -> Parsed {
                     score,
                 });
             }
-            _ if number == last => parsed.note(number, "the line is cut; it is left out"),
+            _ if is_last => parsed.note(number, "the line is cut; it is left out"),
             _ => {
                 let (found, expected) = (words.len(), names.len());
                 let what = format!(

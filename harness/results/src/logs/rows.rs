@@ -46,6 +46,7 @@ fn row(format: Format, table: &Table, topology: Option<&Topology>, point: &Point
     let ranks = topology.map_or(0, Topology::ranks);
     let algorithm = table.algorithm.clone().unwrap_or(match format {
         Format::Osu => "mpi-allreduce".into(),
+        Format::Timeline { library } => format!("{library}-allreduce"),
         _ => "nccl-allreduce".into(),
     });
     let protocol = table.protocol.as_ref().map_or(String::new(), |name| format!(":{name}"));

@@ -145,10 +145,28 @@ fn an_autotuners_log_of_every_version_is_read() {
         let cut = parse(&format!("{header}\n{line}\n0,0,"));
         assert_eq!(cut.trials.len(), 1);
         assert_eq!(notes(&cut), "a.log:3: the line is cut; it is left out");
+        let cut = parse(&format!("{header}\n{line}\n{}", &line[..line.len() - 2]));
+        assert_eq!(cut.trials.len(), 1);
+        let said = "a.log:3: the line has no end, so its score may be cut; it is left out";
+        assert_eq!(notes(&cut), said);
     }
     let header = "hierarchical_allreduce,hierarchical_allgather,cycle_time_ms,tensor_fusion_threshold,score\n";
     let why = Log::parse(header, Path::new("a.csv")).unwrap_err().to_string();
     assert!(why.starts_with("a.csv:1: found a header alone: the tuner had no time"), "{why}");
+}
+
+#[test]
+fn an_autotuner_that_ended_repeats_its_best_setting() {
+    let header = "hierarchical_allreduce,hierarchical_allgather,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score";
+    let tried = format!("{header}\n0,0,1,5,64,400\n0,0,1,1,32,500\n0,0,1,5,64,410\n");
+    let (trials, answer) = (parse(&tried).trials, |trials: &[Trial]| {
+        let (tried, answer) = autotune::answer(trials);
+        (tried.len(), answer.map(|answer| (answer.line, answer.score)))
+    });
+    assert_eq!(answer(&trials), (3, None));
+    assert_eq!(answer(&[]), (0, None));
+    let ended = parse(&format!("{tried}0,0,1,1,32,500\n")).trials;
+    assert_eq!(answer(&ended), (3, Some((5, 500.0))));
 }
 
 /// Columns came and went; a blank one has no word.

@@ -15,7 +15,7 @@ use results::units::MIB;
 pub const HOROVOD_STEPS: usize = 4200;
 
 /// One search.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "columns, which results/README.md explains")]
 pub struct Run {
     pub workload: String,

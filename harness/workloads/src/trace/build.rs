@@ -232,7 +232,7 @@ impl Builder {
         };
         let tensors = fields.get("args").and_then(|args| args.get("tensors")?.as_u64());
         let (track, begin_us) = (self.track(fields)?, self.time(fields)?);
-        Ok(Span { track, category, name, begin_us, end_us: begin_us, tensors })
+        Ok(Span { track, category, name, begin_us, end_us: begin_us, tensors, is_open: false })
     }
 
     fn end(&mut self, index: usize, end_us: f64) -> Result<(), EventError> {
@@ -271,6 +271,7 @@ impl Builder {
         (trace.first_us, trace.last_us) = (first_us, last_us);
         for span in trace.spans.iter_mut().filter(|span| span.end_us.is_infinite()) {
             span.end_us = last_us;
+            span.is_open = true;
             trace.flaws.open += 1;
         }
         trace.tracks.resize_with(self.tracks.len(), Track::default);

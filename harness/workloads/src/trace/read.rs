@@ -80,6 +80,8 @@ pub struct Span {
     pub end_us: f64,
     /// Tensors, if it is a message.
     pub tensors: Option<u64>,
+    /// It has no end in the file, and is taken to last until the last moment.
+    pub is_open: bool,
 }
 
 impl Span {

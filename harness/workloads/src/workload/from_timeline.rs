@@ -238,7 +238,7 @@ fn begins(trace: &Trace) -> (Vec<&str>, Vec<Vec<f64>>) {
 }
 
 /// The most frequent count; of several, the largest.
-fn usual(counts: impl Iterator<Item = usize>) -> Option<usize> {
+pub(crate) fn usual(counts: impl Iterator<Item = usize>) -> Option<usize> {
     let mut times: HashMap<usize, usize> = HashMap::new();
     counts.for_each(|count| *times.entry(count).or_default() += 1);
     times.into_iter().max_by_key(|&(count, times)| (times, count)).map(|(count, _)| count)
@@ -287,7 +287,7 @@ impl<'t> Descriptions<'t> {
 }
 
 /// `[64, 3, 7, 7]`, or `[]` for a scalar.
-fn parse_shape(text: &str) -> Option<Vec<u64>> {
+pub(crate) fn parse_shape(text: &str) -> Option<Vec<u64>> {
     let dims = text.trim().strip_prefix('[')?.strip_suffix(']')?.trim();
     let dims = dims.split(',').filter(|_| !dims.is_empty());
     let shape: Vec<u64> = dims.map(|dim| dim.trim().parse().ok()).collect::<Option<_>>()?;

@@ -333,6 +333,15 @@ pub struct Arguments {
         hide_short_help = true
     )]
     pub json: Option<PathBuf>,
+    /// Print the rows for programs, in place of tables; `kolo schema bench` describes them
+    #[arg(
+        id = "as-json",
+        long = "json",
+        conflicts_with_all = ["format", "out_prefix", "json", "kernels"],
+        help_heading = OUTPUT,
+        hide_short_help = true
+    )]
+    pub as_json: bool,
     /// Over cuda: capture each collective once, and launch it as one CUDA graph
     #[arg(long, conflicts_with = "kernels", help_heading = GPUS, hide_short_help = true)]
     pub graph: bool,
@@ -394,6 +403,15 @@ impl Arguments {
     /// Collectives are launched as graphs.
     pub fn is_graph(&self) -> bool {
         self.graph || self.cuda_graph.is_some_and(|launches| launches > 0)
+    }
+
+    /// Says something of the run besides its results: to stdout, where the tables go, but with `--json` to stderr.
+    pub fn remark(&self, sentence: &str) {
+        if self.as_json {
+            eprintln!("# {sentence}");
+        } else {
+            println!("# {sentence}");
+        }
     }
 
     /// The ranks that `-t` and `-g` ask for, if one of them is given.

@@ -59,7 +59,7 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     let emulated = driver.is_none() || nodes > 1;
     launch.gpus = driver.iter().cloned().chain(ranks_on.devices()).collect();
     let placement = Placement { members: Vec::new(), emulated, oversubscribed: ranks > devices };
-    println!("# {}", driver.as_deref().unwrap_or("emulated: no GPU is used, and nothing is timed"));
+    arguments.remark(driver.as_deref().unwrap_or("emulated: no GPU is used, and nothing is timed"));
     // The host's memory holds none of the buffers.
     let request = request(arguments, topology, placement, (0, processes))?;
     let plane = |name: &String| request.back_end.data_plane(name, &request.topology);
@@ -69,7 +69,7 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     let ended = tables(arguments, &request, &planes, launch.clone(), 1, measure);
     let warnings = finish(arguments, launch)?;
     if ended.is_ok() {
-        warnings.iter().for_each(|line| println!("# {line}"));
+        warnings.iter().for_each(|line| arguments.remark(line));
     }
     ended
 }

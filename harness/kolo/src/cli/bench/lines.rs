@@ -11,7 +11,7 @@ use super::line::{Line, outcome};
 use super::out::{Out, append};
 use super::request::{Asked, Request};
 use super::sheet::Sheet;
-use super::{osu, table};
+use super::{Benched, osu, table};
 use crate::cli::Exit;
 use measure::bound::bound;
 use measure::calibrate;
@@ -37,7 +37,7 @@ pub fn tables(
     let mut out = arguments.out.as_ref().map(|path| Out::create(path, &launch)).transpose()?;
     let sheets = request.names.iter().map(|name| Sheet::create(arguments, name));
     let mut sheets = sheets.collect::<Result<Vec<_>>>()?;
-    let mut status = Exit::Right;
+    let (mut status, mut rows) = (Exit::Right, Vec::new());
     for (index, name) in request.names.iter().enumerate() {
         let Sheet { to, json } = &mut sheets[index];
         let is_first = index == 0 || arguments.out_prefix.is_some();
@@ -61,6 +61,7 @@ pub fn tables(
             blocks,
             name,
             out: &mut out,
+            rows: &mut rows,
             to,
             report: &mut report,
         };
@@ -75,6 +76,9 @@ pub fn tables(
             report.write(json)?;
         }
     }
+    if arguments.as_json {
+        println!("{}", serde_json::to_string_pretty(&Benched::of(rows))?);
+    }
     Ok(status)
 }
 
@@ -87,6 +91,8 @@ struct Lines<'a> {
     blocks: usize,
     name: &'a str,
     out: &'a mut Option<Out>,
+    /// All of them, of all planes.
+    rows: &'a mut Vec<CollectiveRow>,
     to: &'a mut dyn Write,
     report: &'a mut Report,
 }
@@ -142,7 +148,7 @@ impl Lines<'_> {
                 if let Some(why) = timed.unsynchronised {
                     starts.after_barrier(row.key.size_bytes, why);
                 }
-                append(self.out, &row)?;
+                self.keep(&row)?;
                 let Some(result) = row.outcome.measured() else { continue };
                 starts.add(row.key.size_bytes, result);
                 if bound_us.is_some() {
@@ -201,7 +207,15 @@ impl Lines<'_> {
         writeln!(self.to, "# unsupported: {reason}")?;
         let start = self.arguments.start(&self.request.placement);
         let row = self.row(line, (false, start), CaseOutcome::Unsupported(reason.to_string()));
-        append(self.out, &row)
+        self.keep(&row)
+    }
+
+    /// Writes a row into the file of rows, and keeps it for `--json`.
+    fn keep(&mut self, row: &CollectiveRow) -> Result<()> {
+        if self.arguments.as_json {
+            self.rows.push(row.clone());
+        }
+        append(self.out, row)
     }
 
     /// The row of a line that ended so.

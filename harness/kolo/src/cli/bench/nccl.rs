@@ -81,7 +81,8 @@ impl Job<'_> {
             return Ok(Exit::Right);
         }
         let warnings = self.launch.end(inventory::after);
-        println!("# {}\n# {}", self.nccl.about(), self.found.about());
+        arguments.remark(&self.nccl.about());
+        arguments.remark(&self.found.about());
         let ended = tables(
             arguments,
             &request,
@@ -91,7 +92,7 @@ impl Job<'_> {
             &mut |index, _, line| Ok(measured.remove(&(index, line)).expect("it was measured")),
         );
         if ended.is_ok() {
-            warnings.iter().for_each(|line| println!("# {line}"));
+            warnings.iter().for_each(|line| arguments.remark(line));
         }
         ended
     }

@@ -1,14 +1,15 @@
 //! One training step of a timeline, for its figure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
 use plots::{Activity, Lane, Stretch, Timeline};
 use workloads::trace::read::{Span, Trace};
+use workloads::trace::steps::steps;
 use workloads::trace::{Category, names};
 
-use super::super::usage;
+use super::super::{timelines, usage};
 
 /// The most ranks that are drawn.
 const RANKS: usize = 8;
@@ -18,17 +19,18 @@ const RANKS: usize = 8;
 /// # Errors
 /// When the file is no timeline, or has no whole step.
 pub fn read(path: &Path) -> Result<Timeline> {
-    let trace = Trace::read(path).map_err(usage)?;
-    if trace.flaws.cut {
-        eprintln!(
-            "kolo: {}: the end of the file is missing; what is there is drawn",
-            path.display()
-        );
-    }
-    let steps = steps(&trace);
+    of(path, &timelines::read(path)?).map_err(usage)
+}
+
+/// The step of a timeline whose time is the median.
+///
+/// # Errors
+/// A sentence, when the file has no whole step.
+pub fn of(path: &Path, trace: &Trace) -> Result<Timeline, String> {
+    let steps = steps(trace);
     let Some((number, (begin_us, end_us))) = median(&steps) else {
         let why = "there is no whole training step in it; record at least two";
-        return Err(usage(format!("{}: {why}", path.display())));
+        return Err(format!("{}: {why}", path.display()));
     };
     let ranks: BTreeSet<Option<u32>> = trace
         .tracks
@@ -36,10 +38,10 @@ pub fn read(path: &Path) -> Result<Timeline> {
         .filter(|track| trace.case.is_none() || track.rank.is_some())
         .map(|track| track.rank.map(|rank| rank as u32))
         .collect();
-    let lanes = ranks.iter().take(RANKS).flat_map(|rank| lanes(&trace, *rank, (begin_us, end_us)));
+    let lanes = ranks.iter().take(RANKS).flat_map(|rank| lanes(trace, *rank, (begin_us, end_us)));
     let name = trace.case.clone().unwrap_or_else(|| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
-        format!("{file}, read as a timeline of Horovod; steps begin with its first tensor")
+        format!("{file}, read as a timeline of Horovod; steps begin with its first gradient")
     });
     let shown = if ranks.len() > RANKS {
         format!("; {RANKS} of {} ranks", ranks.len())
@@ -52,34 +54,6 @@ pub fn read(path: &Path) -> Result<Timeline> {
         time_ms: (end_us - begin_us) / 1e3,
         lanes: lanes.filter(|lane| !lane.stretches.is_empty()).collect(),
     })
-}
-
-/// Beginning and end of the steps, of all ranks together. A timeline of Horovod has no steps: one begins wherever the
-/// tensor that was negotiated first is negotiated again.
-fn steps(trace: &Trace) -> Vec<(f64, f64)> {
-    let mut of_ranks: BTreeMap<Option<u32>, Vec<(f64, f64)>> = BTreeMap::new();
-    for span in &trace.spans {
-        if span.category == Category::Step && &*span.name == names::STEP {
-            let rank = trace.tracks[span.track].rank.map(|rank| rank as u32);
-            of_ranks.entry(rank).or_default().push((span.begin_us, span.end_us));
-        }
-    }
-    if let Some(count) = of_ranks.values().map(Vec::len).min() {
-        let step = |index: usize| {
-            let own = of_ranks.values().map(|steps| steps[index]);
-            own.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).expect("there are ranks")
-        };
-        return (0..count).map(step).collect();
-    }
-    let negotiations =
-        || trace.spans.iter().filter(|span| span.name.starts_with(names::NEGOTIATE_PREFIX));
-    let Some(first) = negotiations().min_by(|a, b| a.begin_us.total_cmp(&b.begin_us)) else {
-        return Vec::new();
-    };
-    let mut begins: Vec<f64> =
-        negotiations().filter(|span| span.track == first.track).map(|span| span.begin_us).collect();
-    begins.sort_by(f64::total_cmp);
-    begins.windows(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
 /// The step of median length, and its index.
@@ -181,6 +155,13 @@ mod tests {
         let lanes: Vec<(&str, usize)> =
             step.lanes.iter().map(|lane| (lane.name.as_str(), lane.stretches.len())).collect();
         assert_eq!(lanes, [("negotiation", 1), ("messages", 2)]);
+        // A real one begins with broadcasts.
+        let real = Path::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../training/tests/all/golden/horovod_training.json"
+        ));
+        let step = read(real).unwrap();
+        assert_eq!((step.time_ms, step.step.as_str()), (67.987, "step 1 of 3, the median by time"));
         std::fs::write(&path, format!("[{}]", events(0))).unwrap();
         let why = read(&path).unwrap_err().to_string();
         assert!(

@@ -35,6 +35,30 @@ fn a_run_is_the_same_as_itself_and_not_as_another() {
     assert_eq!(table.stdout.lines().filter(|line| line.starts_with("| step ")).count(), 48);
 }
 
+/// A program that reads the table learns of every case.
+#[test]
+fn cases_of_one_run_and_cases_without_an_interval_are_lines_of_csv_too() {
+    let folder = quick();
+    let (rows, samples) = (folder.path().join("rows.csv"), folder.path().join("samples.csv"));
+    let text = fs::read_to_string(&rows).unwrap();
+    let less: Vec<&str> = text.lines().take(3).collect();
+    fs::write(&rows, less.join("\n") + "\n").unwrap();
+    fs::remove_file(samples).unwrap();
+    let path = folder.path().to_str().unwrap();
+    for (words, verdict) in
+        [(["quick", path], "only in the first"), ([path, "quick"], "only in the second")]
+    {
+        let csv = compare(&[&words[..], &["--format", "csv"]].concat()).stdout;
+        let mut reader = csv::Reader::from_reader(csv.as_bytes());
+        let lines: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+        let is_alone = |line: &&csv::StringRecord| &line[10] == verdict;
+        assert_eq!((lines.len(), lines.iter().filter(is_alone).count()), (48, 46), "{csv}");
+        let alone = lines.iter().find(is_alone).unwrap();
+        assert!(alone[1].starts_with("step threads/2x2/") && alone[2].is_empty(), "{csv}");
+        assert!(lines.iter().all(|line| &line[0] == words[1]), "{csv}");
+    }
+}
+
 #[test]
 fn what_cannot_be_compared_is_refused_with_the_reason() {
     compare(&["quick", "nowhere"]).says(2, "nowhere: ");
@@ -115,6 +139,14 @@ fn each_of_several_runs_is_compared_with_the_first_and_the_worst_decides() {
         serde_json::from_str(&compare(&[calm, calm, busy, "--json"]).stdout).unwrap();
     let verdicts = [&json["verdict"], &json["pairs"][0]["verdict"], &json["pairs"][1]["verdict"]];
     assert_eq!(verdicts, ["slower", "same", "slower"]);
+    let csv = compare(&[calm, calm, busy, "--format", "csv"]).stdout;
+    let header = "second,case,first_us,second_us,ratio,ratio_low,ratio_high,joint_low,joint_high,weight,verdict";
+    assert_eq!((csv.lines().next(), csv.lines().count()), (Some(header), 1 + 2 * 11));
+    let case = csv
+        .lines()
+        .find(|line| line.starts_with(&format!("{busy},")) && line.contains("/1MiB/0.1ms,"));
+    let fields: Vec<&str> = case.unwrap().split(',').collect();
+    assert!(fields[4].starts_with("1.37") && fields[10] == "slower", "{csv}");
     let folder = tempfile::tempdir().unwrap();
     let into = folder.path().to_str().unwrap();
     let drawn = compare(&[calm, calm, busy, "--figure", into]);

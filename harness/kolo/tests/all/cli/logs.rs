@@ -46,6 +46,224 @@ fn logs_are_compared_and_a_cut_one_says_its_line() {
     );
 }
 
+/// Files that the tests of `training` keep.
+const TIMELINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../training/tests/all/golden");
+
+fn in_folder(folder: &Path, words: &[&str]) -> Ended {
+    Ended::of(kolo(words).current_dir(folder))
+}
+
+const AUTOTUNE: &str = "\
+hierarchical_allreduce,hierarchical_allgather,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score
+0,0,1,5,64,400
+0,0,1,1,32,500
+0,0,0,12.5,0,100.5
+0,0,1,1,32,500
+";
+
+#[test]
+fn an_autotuners_log_is_drawn_and_compared_and_not_calibrated() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("one.csv"), AUTOTUNE).unwrap();
+    // Another run, which tried less, and was killed.
+    let other = AUTOTUNE.replace("64,400", "64,800");
+    fs::write(folder.join("other.csv"), &other[..other.find("0.5\n").unwrap()]).unwrap();
+    let ended = in_folder(folder, &["plot", "one.csv", "other.csv", "--out", "figures"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    // Of a figure with several pictures the first is named.
+    assert_eq!(ended.stdout, "figure figures/autotune_1.png\n");
+    let cut = "kolo: other.csv:4: the line has no end, so its score may be cut; it is left out\n";
+    assert!(ended.stderr.contains(cut), "{}", ended.stderr);
+    let svg = read(folder, "figures/autotune_1.svg");
+    for words in ["Shortest of 3 settings: 2000", "The tuner ended with 32", "cache off"] {
+        assert!(svg.contains(words), "{words}: {svg}");
+    }
+    assert!(read(folder, "figures/autotune_2.svg").contains("The log ends before the tuner did."));
+    let ended = in_folder(folder, &["compare", "one.csv", "other.csv"]);
+    // One score of each does not say anything.
+    assert_eq!(ended.status, Some(3), "{}", ended.stderr);
+    let case = "autotune, a million bytes with 64 MiB, 5 ms, cache on";
+    let line = ended.stdout.lines().find(|line| line.starts_with(case)).unwrap();
+    assert!(line.contains("2.500") && line.contains("0.500 [too few blocks]"), "{line}");
+    let only = "1 case is in the first run only: autotune, a million bytes with 0 MiB, 12.5 ms, cache off\n";
+    assert!(ended.stdout.contains(only), "{}", ended.stdout);
+    in_folder(folder, &["calibrate", "--logs", "one.csv"])
+        .says(2, "one.csv: a log of Horovod's autotuner has bytes per microsecond of whole settings, and no time of a message");
+}
+
+#[test]
+fn a_timeline_of_horovod_is_drawn_by_step_and_by_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let golden = format!("{TIMELINES}/horovod_training.json");
+    let text = fs::read_to_string(&golden).unwrap();
+    let ended = in_folder(folder, &["plot", &golden, "--topology", "2x1", "--out", "figures"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    for name in ["step", "time_by_size", "bus_bandwidth"] {
+        assert!(ended.stdout.contains(&format!("figure figures/{name}")), "{}", ended.stdout);
+    }
+    let svg = read(folder, "figures/time_by_size.svg");
+    assert!(svg.contains("mpi-allreduce") && svg.contains("horovod-timeline"), "{svg}");
+    // Without the ranks' nodes there is no bus bandwidth, and a name of its own is no obstacle.
+    fs::write(folder.join("timeline"), &text[..text.len() - 300]).unwrap();
+    let ended = in_folder(folder, &["plot", "timeline", "--out", "cut"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let said = "kolo: timeline: the end of the file is missing; what is whole is read\n";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    assert!(ended.stdout.contains("cut/time_by_size"), "{}", ended.stdout);
+    // Without shapes a step is left.
+    fs::write(folder.join("bare.json"), text.replace("\"shape\"", "\"form\"")).unwrap();
+    let ended = in_folder(folder, &["plot", "bare.json", "--out", "bare"]);
+    assert_eq!(
+        (ended.status, &*ended.stdout),
+        (Some(0), "figure bare/step.png\n"),
+        "{}",
+        ended.stderr
+    );
+    let said = "it has 9 allreduces, but not their sizes: expected args with dtype and shape where an ALLREDUCE ends";
+    assert!(ended.stderr.contains(said) && ended.stderr.contains("; no allreduce is drawn"));
+    let first = text.find(r#"{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 98337"#).unwrap();
+    fs::write(folder.join("early.json"), &text[..first]).unwrap();
+    in_folder(folder, &["plot", "early.json", "--out", "early"])
+        .says(2, "early.json: there is no whole training step in it; record at least two");
+    in_folder(folder, &["plot", &golden, "--topology", "1x1", "--out", "few"])
+        .says(2, "--topology 1x1 has 1 ranks, but rank 1 is in the file; expected 2 ranks or more");
+}
+
+/// A timeline of Horovod of so many steps of one tensor; packing takes twice as long if `is_slow`.
+fn timeline(steps: usize, is_slow: bool) -> String {
+    let mut events =
+        vec![r#"{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "w"}}"#.to_string()];
+    let mut now_us = 0;
+    for step in 0..steps {
+        let mut event = |ph: &str, after_us: usize, name: &str, more: &str| {
+            now_us += after_us;
+            let name =
+                if name.is_empty() { String::new() } else { format!(r#", "name": "{name}""#) };
+            events.push(format!(r#"{{"ph": "{ph}", "pid": 1, "ts": {now_us}{name}{more}}}"#));
+        };
+        // Steps differ, or there would be nothing to rank.
+        event("B", 1000 + step % 3, "NEGOTIATE_ALLREDUCE", "");
+        event("X", 0, "0", r#", "dur": 0"#);
+        event("E", 50 + step % 5, "", "");
+        event("B", 1, "ALLREDUCE", "");
+        event("B", 1, "MEMCPY_IN_FUSION_BUFFER", "");
+        event("E", if is_slow { 200 } else { 100 } + step % 7, "", "");
+        event("B", 1, "NCCL_ALLREDUCE", "");
+        event("E", 30, "", "");
+        event("E", 1, "", r#", "args": {"dtype": "float32", "shape": "[1024]"}"#);
+    }
+    format!("[\n{}\n]", events.join(",\n"))
+}
+
+#[test]
+fn timelines_are_compared_by_activity() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("before.json"), timeline(60, false)).unwrap();
+    fs::write(folder.join("after.json"), timeline(70, true)).unwrap();
+    let ended = in_folder(folder, &["compare", "before.json", "after.json"]);
+    assert_eq!(ended.status, Some(1), "{}", ended.stderr);
+    let line = |name: &str| {
+        let name = format!("timeline, {name}");
+        ended
+            .stdout
+            .lines()
+            .find(|line| line.starts_with(&name))
+            .unwrap_or_else(|| panic!("{name}"))
+    };
+    assert!(line("MEMCPY_IN_FUSION_BUFFER in a step").ends_with("  slower"), "{}", ended.stdout);
+    assert!(line("a step").ends_with("  slower"), "{}", ended.stdout);
+    // 100 us of a step of some 1200 us.
+    let weight = line("MEMCPY_IN_FUSION_BUFFER in a step").split_whitespace().rev().nth(2).unwrap();
+    let weight: f64 = weight.trim_start_matches('+').parse().unwrap();
+    assert!((7.0..9.0).contains(&weight), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("all together"), "{}", ended.stdout);
+    let same = in_folder(folder, &["compare", "before.json", "before.json", "--threshold", "5%"]);
+    assert_eq!(same.status, Some(0), "{}", same.stdout);
+    // Another model.
+    let golden = format!("{TIMELINES}/horovod_training.json");
+    in_folder(folder, &["compare", &golden, "before.json"]).says(
+        2,
+        "the gradients of a timeline differ, their digest is 4 tensors of 273448 bytes in the first run and 1 tensors of 4096 \
+         bytes in the second",
+    );
+    let quick = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/reference/quick");
+    in_folder(folder, &["compare", "before.json", quick])
+        .says(2, "the runs are of different workloads: a timeline and resnet50");
+    let text = timeline(60, false);
+    fs::write(folder.join("one.json"), &text[..text.rfind("NEGOTIATE").unwrap() / 60]).unwrap();
+    in_folder(folder, &["compare", "before.json", "one.json"])
+        .says(2, "expected at least 2, since the first one warms up; record a longer timeline");
+}
+
+#[test]
+fn a_machine_file_is_fitted_to_a_timeline_with_sizes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("sized.json"), sized()).unwrap();
+    let calibrate =
+        |more: &[&str]| in_folder(folder, &[&["calibrate", "--logs", "sized.json"], more].concat());
+    let ended = calibrate(&[]);
+    assert_eq!(ended.status, Some(3), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("does not say which ranks there were; give --topology"),
+        "{}",
+        ended.stdout
+    );
+    let ended = calibrate(&["--topology", "1x2"]);
+    assert_eq!(ended.status, Some(0), "{}{}", ended.stdout, ended.stderr);
+    // 20 us and 0.001 us/B by two hops of an assumed ring.
+    let alpha = ended.stdout.lines().find(|line| line.starts_with("alpha_us")).unwrap();
+    assert!(
+        alpha.contains("value = 10.0") && alpha.contains("assumed: a ring"),
+        "{}",
+        ended.stdout
+    );
+    let bandwidth = ended.stdout.lines().find(|line| line.starts_with("bandwidth_gb_s")).unwrap();
+    assert!(bandwidth.contains("value = 1.0,"), "{bandwidth}");
+    let bare = sized().replace("\"shape\"", "\"form\"");
+    fs::write(folder.join("bare.json"), bare).unwrap();
+    in_folder(folder, &["calibrate", "--logs", "bare.json", "--topology", "1x2"]).says(
+        2,
+        "bare.json: it has 10 allreduces, but not their sizes: expected args with dtype and shape",
+    );
+    // MPI libraries choose among algorithms.
+    fs::write(folder.join("mpi.json"), sized().replace("NCCL_", "MPI_")).unwrap();
+    let words = ["calibrate", "--logs", "mpi.json", "--topology", "1x2"];
+    let ended = in_folder(folder, &words);
+    assert!(
+        ended.stdout.contains("the hops of Ring and Tree are known, of mpi-allreduce not"),
+        "{}",
+        ended.stdout
+    );
+    let ended = in_folder(folder, &[&words[..], &["--algo", "ring"]].concat());
+    assert_eq!(ended.status, Some(0), "{}", ended.stdout);
+}
+
+/// Five tensors of 1 to 256 kB, each by itself in a message of 20 us and 1 us per kB, in two steps.
+fn sized() -> String {
+    let mut events = Vec::new();
+    let mut now_us = 0;
+    for _ in 0..2 {
+        for tensor in 0..5 {
+            let elements = 250 * 4_usize.pow(tensor);
+            let mut event = |ph: &str, after_us: usize, more: &str| {
+                now_us += after_us;
+                events.push(format!(r#"{{"ph": "{ph}", "pid": {tensor}, "ts": {now_us}{more}}}"#));
+            };
+            event("B", 100, r#", "name": "NEGOTIATE_ALLREDUCE""#);
+            event("E", 9, "");
+            event("B", 1, r#", "name": "ALLREDUCE""#);
+            event("B", 1, r#", "name": "NCCL_ALLREDUCE""#);
+            event("E", 20 + 4 * elements / 1000, "");
+            event("E", 1, &format!(r#", "args": {{"dtype": "float32", "shape": "[{elements}]"}}"#));
+        }
+    }
+    format!("[{}]", events.join(","))
+}
+
 #[test]
 fn a_machine_file_is_fitted_to_logs_and_can_be_simulated() {
     let folder = tempfile::tempdir().unwrap();

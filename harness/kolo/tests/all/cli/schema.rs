@@ -20,7 +20,9 @@ fn outputs_are_what_their_schemas_say() {
     let four = "results/reference/tune/four-nodes";
     let busy = "results/reference/tune/four-nodes-busy";
     let folder = tempfile::tempdir().unwrap();
-    let [limit, few] = ["limit", "few"].map(|name| folder.path().join(name).display().to_string());
+    let [limit, few, figures, page] = ["limit", "few", "figures", "page.html"]
+        .map(|name| folder.path().join(name).display().to_string());
+    let bench = "results/reference/bench/2-ranks.csv";
     let model =
         ["predict", "--workload", "alexnet", "--backward-ms", "50", "--machine", "dgx-a100"];
     let limit = [&model[..], &["--up-to", "8", "--no-figures", "--json", "--out", &limit]].concat();
@@ -42,6 +44,9 @@ fn outputs_are_what_their_schemas_say() {
     for (name, words) in [
         ("compare", &["compare", quick, quick, "--json"][..]),
         ("compare", &["compare", four, four, busy, "--json"]),
+        ("bench", &["bench", "--ranks", "2", "--sizes", "1K:4K:x4", "-n", "3", "--json"]),
+        ("plot", &["plot", bench, "--paper", "--out", &figures, "--json"]),
+        ("report", &["report", quick, bench, "--out", &page, "--json"]),
         ("info", &["info", "--json"]),
         ("validate", &["validate", "--json"]),
         (
@@ -133,8 +138,41 @@ fn what_is_printed_for_programs_is_what_is_printed_for_people() {
         .filter_map(|it| it["name"].as_str())
         .collect();
     assert_eq!(names, algorithms::registry::ALL.iter().map(|entry| entry.name).collect::<Vec<_>>());
+    // Remarks and tables are elsewhere, so that what is printed can be read.
+    let bench = ["bench", "--ranks", "2", "--algorithm", "ring,tree", "-b", "1K", "-e", "1K"];
+    let rows = printed(&[&bench[..], &["-n", "3", "-w", "1", "--json"]].concat());
+    let cases: Vec<&str> =
+        rows["rows"].as_array().unwrap().iter().filter_map(|row| row["case"].as_str()).collect();
+    let case = |name: &str, place| format!("threads/2x1/{name}/f32/sum/1024B/{place}");
+    let expected =
+        ["ring", "tree"].map(|name| ["out-of-place", "in-place"].map(|it| case(name, it)));
+    assert_eq!(cases, expected.concat());
+    assert_eq!(
+        (&rows["rows"][0]["kind"], &rows["rows"][0]["wrong"]),
+        (&"allreduce".into(), &0.into())
+    );
+    for option in ["--format=osu", "--out-prefix=t", "-J=a.json"] {
+        Ended::of(&mut kolo(&["bench", "--json", option]))
+            .says(2, "the argument '--json' cannot be used with");
+    }
+    Ended::of(&mut kolo(&["plot", "results", "--json", "--verbose"]))
+        .says(2, "the argument '--json' cannot be used with '--verbose'");
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html").display().to_string();
+    let quick = "results/reference/quick";
+    let report = printed(&["report", quick, "--out", &page, "--json"]);
+    assert_eq!(
+        (&report["file"], &report["runs"][0]["run"]),
+        (&page.as_str().into(), &quick.into())
+    );
+    let size_bytes = std::fs::metadata(&page).unwrap().len();
+    assert_eq!(report["size_bytes"], size_bytes);
+    let verdict = report["runs"][0]["verdicts"][0].as_str().unwrap();
+    assert!(verdict.starts_with("resnet50 on 4 ranks"), "{verdict}");
+    let warnings = report["runs"][0]["warnings"].as_array().unwrap();
+    assert!(warnings.iter().any(|it| it.as_str().unwrap().starts_with("Emulated: ")));
     let points = printed(&["validate", "--json"]);
     assert!(points["points"].as_array().unwrap().len() > 20);
     Ended::of(&mut kolo(&["schema", "nowhere"]))
-        .says(2, "possible values: against-autotune, against-horovod, calibrate, compare, info, predict, reproduce, rows, schedule, site-check, sweep, ");
+        .says(2, "possible values: against-autotune, against-horovod, bench, calibrate, compare, info, plot, predict, report, reproduce, rows, schedule, site-check, sweep, ");
 }
