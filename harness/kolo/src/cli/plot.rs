@@ -11,6 +11,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Exit, report, usage};
+use results::columnar;
 use results::logs::Log;
 use results::record::csv_bytes;
 
@@ -125,7 +126,7 @@ impl Figures {
         let is_timeline = |path: &&PathBuf| path.extension().is_some_and(|end| end == "json");
         let (timelines, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_timeline);
         let files = if others.is_empty() { Vec::new() } else { files(&others)? };
-        let mut rows = plots::Rows::read(&files).map_err(usage)?;
+        let mut rows = ::report::rows(&files).map_err(usage)?;
         for log in &logs {
             log.notes().for_each(|note| eprintln!("kolo: {note}"));
             log.others().iter().for_each(|other| eprintln!("kolo: {other}"));
@@ -223,15 +224,8 @@ fn reason((figure, reason): &(&str, String)) -> String {
 }
 
 /// The tables of a run that figures are drawn from.
-const TABLES: [&str; 7] = [
-    "rows.csv",
-    "bandwidth.csv",
-    "published.csv",
-    "validation.csv",
-    "comparison.csv",
-    "samples.csv",
-    "ranks.csv",
-];
+const TABLES: [&str; 6] =
+    ["rows.csv", "bandwidth.csv", "published.csv", "validation.csv", "comparison.csv", "ranks.csv"];
 
 /// The tables of folders, with the predictions that are in them, and files as they are, each once.
 fn files(results: &[&PathBuf]) -> Result<Vec<PathBuf>> {
@@ -241,6 +235,7 @@ fn files(results: &[&PathBuf]) -> Result<Vec<PathBuf>> {
             let predicted = result.join(::report::PREDICTED).join(TABLES[0]);
             let tables = TABLES.map(|name| result.join(name)).into_iter().chain([predicted]);
             files.extend(tables.filter(|path| path.exists()));
+            files.extend(columnar::find(result, "samples"));
         } else {
             files.push(result.to_path_buf());
         }

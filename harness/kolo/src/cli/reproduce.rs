@@ -7,6 +7,7 @@ use std::process::Command;
 use against::commit::{Built, build};
 use against::launcher::Launcher;
 use anyhow::Result;
+use results::columnar;
 use results::compare::{Comparisons, Repeated, Run};
 use results::inputs::{Input, Origin, fingerprint};
 use results::provenance::{Build, Launch, PROVENANCE, Provenance, now};
@@ -103,8 +104,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             first.display()
         ))
     })?;
+    columnar::check_readable(first).map_err(usage)?;
     let launcher = launcher(arguments, launch)?;
-    let program = program(arguments, launch, &provenance)?;
+    let program = program(arguments, launch, &provenance, &words)?;
     let folder = place(&launch.inputs, &program).map_err(usage)?;
     let out = arguments.out.clone().unwrap_or_else(|| {
         let name = first.canonicalize().unwrap_or_else(|_| first.clone());
@@ -184,8 +186,13 @@ fn launcher(arguments: &Arguments, launch: &Launch) -> Result<Option<(Launcher, 
     })
 }
 
-/// The binary that measures, and the folder of its commit's files.
-fn program(arguments: &Arguments, launch: &Launch, provenance: &Provenance) -> Result<Built> {
+/// The binary that measures with these words, and the folder of its commit's files.
+fn program(
+    arguments: &Arguments,
+    launch: &Launch,
+    provenance: &Provenance,
+    words: &[String],
+) -> Result<Built> {
     let here = std::env::current_dir()?;
     if let Some(binary) = &arguments.binary {
         if !binary.is_file() {
@@ -207,8 +214,11 @@ fn program(arguments: &Arguments, launch: &Launch, provenance: &Provenance) -> R
     }
     let transports = provenance.config.pointer("/sweep/transport");
     let is_mpi = transports.is_some_and(|names| names.to_string().contains("mpi"));
-    let features: &[&str] = if is_mpi || !launch.nodes.is_empty() { &["mpi"] } else { &[] };
-    build(&here, commit, features, |line| eprintln!("{line}")).map_err(usage)
+    let by_columns = words.iter().any(|word| word == "parquet" || word == "--samples=parquet");
+    let needed = [("mpi", is_mpi || !launch.nodes.is_empty()), ("parquet", by_columns)];
+    let features: Vec<&str> =
+        needed.into_iter().filter_map(|(feature, is)| is.then_some(feature)).collect();
+    build(&here, commit, &features, |line| eprintln!("{line}")).map_err(usage)
 }
 
 /// The folder in which every file that the run read from disk is what it was: the working folder, or that of the commit.
