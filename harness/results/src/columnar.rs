@@ -59,18 +59,14 @@ pub enum ColumnarError {
         cause: Box<dyn StdError + Send + Sync>,
     },
     /// A table in CSV has a field that its column does not allow.
-    #[error("{}:{line}: column {column} has {found:?}, expected {expected}", path.display())]
+    #[error("{}:{line}: {problem}", path.display())]
     Field {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// The column.
-        column: String,
-        /// The field.
-        found: String,
-        /// What the column holds.
-        expected: &'static str,
+        /// The column, its field, and what it holds.
+        problem: String,
     },
     /// A table in CSV cannot be written by columns without a change.
     #[error(

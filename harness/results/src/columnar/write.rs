@@ -67,9 +67,7 @@ fn write(table: &str, from: &Path, to: &Path) -> Result<u64, ColumnarError> {
                 column.push(field).map_err(|expected| ColumnarError::Field {
                     path: from.into(),
                     line: record.position().map_or(0, csv::Position::line),
-                    column: name.clone(),
-                    found: field.into(),
-                    expected,
+                    problem: format!("column {name} has {field:?}, expected {expected}"),
                 })?;
             }
             lines += 1;
