@@ -9,7 +9,7 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-pdf test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
+.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-pdf test-parquet test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
 	typst paper test-paper reference test-reference
 
 help:
@@ -45,6 +45,7 @@ test-all: test
 		$(CARGO) test --locked --workspace
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
 	$(MAKE) test-pdf
+	$(MAKE) test-parquet
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
 	@for part in mpi mpich cluster browser; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
@@ -60,7 +61,7 @@ test-all: test
 
 # Every feature that can be built here.
 lint:
-	$(CARGO) clippy --locked --workspace --all-targets --features algorithms/mutations,plots/pdf -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets --features algorithms/mutations,plots/pdf,results/parquet -- -D warnings
 	@if .ci/tools.sh parts | grep -qx mpi; then set -x; $(CARGO) clippy --locked \
 		-p kolo -p transports -p measure -p tune --features kolo/mpi --all-targets -- -D warnings; fi
 
@@ -89,6 +90,11 @@ test-cluster:
 # Figures as PDF: some 60 crates more, which nothing else needs, and which a core builds in a minute and a half.
 test-pdf:
 	$(CARGO) test --locked -p plots --features pdf --test figures -- pdf
+
+# Samples by columns: 15 crates more, one of them the C library zstd, and all of ours once more with the feature.
+test-parquet:
+	$(CARGO) test --locked -p results --features parquet --lib columnar
+	$(CARGO) test --locked -p kolo --features parquet --test all -- columnar
 
 # Reports in Chromium, driven over a pipe.
 test-browser:

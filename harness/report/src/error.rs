@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use results::columnar::ColumnarError;
 use results::conclusion::ConclusionError;
 use results::row::{OLDEST_SCHEMA, SCHEMA};
 use thiserror::Error;
@@ -102,6 +103,9 @@ pub enum ReportError {
         /// Its digest.
         second_has: String,
     },
+    /// A table by columns cannot be read.
+    #[error(transparent)]
+    Columnar(#[from] ColumnarError),
     /// A conclusion cannot be read.
     #[error(transparent)]
     Conclusion(#[from] ConclusionError),

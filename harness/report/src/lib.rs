@@ -29,14 +29,38 @@ mod timeline;
 mod warnings;
 mod words;
 
+use std::io::Read;
 use std::path::PathBuf;
 
 pub use error::ReportError;
 use page::Page;
 pub use page::Said;
+use plots::Rows;
+use results::columnar::{self, is_columnar};
 pub use run::PREDICTED;
 use run::Run;
 pub use timeline::fastest_timeline;
+
+/// The columns of samples that figures are drawn from.
+const OF_SAMPLES: [&str; 4] = ["case", "order", "step", "time_us"];
+
+/// Reads tables for figures: files of CSV, and samples by columns.
+///
+/// # Errors
+/// When a file cannot be read, or has no such table.
+pub fn rows(paths: &[PathBuf]) -> Result<Rows, ReportError> {
+    let (by_columns, texts): (Vec<_>, Vec<_>) =
+        paths.iter().cloned().partition(|path| is_columnar(path));
+    let mut rows = Rows::read(&texts)?;
+    for path in by_columns {
+        let mut text = Vec::new();
+        columnar::open(&path, Some(&OF_SAMPLES))?
+            .read_to_end(&mut text)
+            .map_err(|cause| ReportError::Io { path: path.clone(), cause })?;
+        rows.add_table(&path, &text)?;
+    }
+    Ok(rows)
+}
 
 /// The file's name in a folder of results.
 pub const FILE: &str = "report.html";

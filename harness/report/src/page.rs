@@ -81,7 +81,7 @@ impl Page {
         let predicted = runs.iter().filter_map(|run| run.predicted.clone());
         let paths: Vec<_> =
             drawn.map(|file| file.path.clone()).chain(steps).chain(predicted).collect();
-        let rows = plots::Rows::read(&paths)?;
+        let rows = crate::rows(&paths)?;
         let pictures = plots::pictures(&rows, |figure| begins(&format!("drawing {figure}")));
         let (figures, too_large) = figures(pictures.drawn);
         begins("tables");

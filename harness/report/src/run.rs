@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use results::columnar;
 use results::conclusion::{CONCLUSION, Conclusion};
 use results::provenance::{Launch, PROVENANCE, Provenance};
 use results::row::is_readable;
@@ -51,8 +52,14 @@ pub const PREDICTED: &str = "predicted";
 /// The folder of timelines in a folder of results.
 pub const TIMELINES: &str = "timelines";
 
-/// Files with single steps.
-const STEPS: [&str; 2] = ["samples.csv", "ranks.csv"];
+/// The columns of samples that warnings need.
+const OF_SAMPLES: [&str; 3] = ["case", "order", "time_us"];
+
+/// The file with the steps of single ranks.
+const RANKS: &str = "ranks.csv";
+
+/// The name of the file with samples, unless they are by columns.
+const SAMPLES: &str = "samples.csv";
 
 /// The version of a file.
 #[derive(Deserialize)]
@@ -86,12 +93,16 @@ impl Run {
         let (launches, config, digest) = provenance(&places.provenance)?;
         let text = |name: &str| places.in_folder(name).map(|path| read(&path)).transpose();
         let tuned = text("tune.json")?.unwrap_or_default();
-        let samples = places.in_folder("samples.csv").map(|path| File::read(&path)).transpose()?;
+        let samples_path = places.samples();
+        let samples = samples_path.as_deref();
+        let samples = samples.map(|path| File::of_columns(path, Some(&OF_SAMPLES))).transpose()?;
         let conditions =
             places.in_folder("conditions.csv").map(|path| File::read(&path)).transpose()?;
         let conclusion = places.folder.as_deref().map(Conclusion::read).transpose()?.flatten();
-        let is_there = |name: &&str| places.in_folder(name).is_some();
-        let expected = ["summary.txt", CONCLUSION, "samples.csv"];
+        let is_there = |name: &&str| {
+            places.in_folder(name).is_some() || (*name == SAMPLES && samples_path.is_some())
+        };
+        let expected = ["summary.txt", CONCLUSION, SAMPLES];
         let mut missing: Vec<&'static str> = match places.folder {
             Some(_) => expected.into_iter().filter(|name| !is_there(name)).collect(),
             None => Vec::new(),
@@ -113,7 +124,7 @@ impl Run {
                 .disturbed_rounds,
             samples,
             conditions,
-            steps: STEPS.iter().filter_map(|name| places.in_folder(name)).collect(),
+            steps: samples_path.iter().cloned().chain(places.in_folder(RANKS)).collect(),
             predicted: places
                 .in_folder(PREDICTED)
                 .map(|it| it.join("rows.csv"))
@@ -189,6 +200,11 @@ impl Places {
 
     fn in_folder(&self, name: &str) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.join(name)).filter(|path| path.exists())
+    }
+
+    /// The samples, in CSV or by columns.
+    fn samples(&self) -> Option<PathBuf> {
+        columnar::find(self.folder.as_ref()?, "samples")
     }
 
     fn timelines(&self) -> Vec<PathBuf> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 pub use cell::short;
 use cell::tidy;
+use results::columnar;
 use results::row::is_readable;
 use results::whole_lines;
 use serde::Serialize;
@@ -93,8 +94,17 @@ impl File {
     /// # Errors
     /// When it is no CSV, is of another version, or has rows without their names.
     pub fn read(path: &Path) -> Result<File, ReportError> {
+        File::of_columns(path, None)
+    }
+
+    /// Reads a file; of one by columns only these.
+    ///
+    /// # Errors
+    /// As [`File::read`].
+    pub fn of_columns(path: &Path, columns: Option<&[&str]>) -> Result<File, ReportError> {
         let (mut header, mut records) = (Vec::new(), Vec::new());
-        let read = whole_lines::read::<csv::Error, _>(path, |names| {
+        let text = columnar::open(path, columns)?;
+        let read = whole_lines::read_text::<csv::Error, _>(text, |names| {
             header = names.iter().map(String::from).collect();
             Ok(|record: &csv::StringRecord| {
                 records.push(record.clone());

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::columnar::ColumnarError;
 use crate::row::SCHEMA;
 
 /// Why results cannot be written or read.
@@ -64,6 +65,9 @@ pub enum RecordError {
         #[source]
         problem: Difference,
     },
+    /// A table by columns cannot be read.
+    #[error(transparent)]
+    Columnar(#[from] ColumnarError),
 }
 
 /// What is wrong with a line.

@@ -2,6 +2,7 @@
 
 pub mod accounting;
 pub mod block;
+pub mod columnar;
 pub mod compare;
 pub mod conclusion;
 pub mod conditions;

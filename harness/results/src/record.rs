@@ -227,6 +227,7 @@ impl Store {
                 Err(fs::TryLockError::Error(error)) => return Err(RecordError::io(&path)(error)),
             }
         }
+        crate::columnar::restore(folder)?;
         Ok(Store {
             folder: folder.into(),
             rows: Appended::open(folder.join(ROWS))?,

@@ -1,5 +1,7 @@
 //! CSV files as far as they are whole: a run that was killed may have left a last line that is cut.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use csv::StringRecord;
@@ -16,7 +18,18 @@ pub fn read<Error: From<csv::Error>, Line: FnMut(&StringRecord) -> Result<(), Er
     path: &Path,
     header: impl FnOnce(&StringRecord) -> Result<Line, Error>,
 ) -> Result<Option<u64>, Error> {
-    let mut reader = csv::Reader::from_path(path)?;
+    read_text(File::open(path).map_err(csv::Error::from)?, header)
+}
+
+/// The same of a text that is in no file of CSV.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_text<Error: From<csv::Error>, Line: FnMut(&StringRecord) -> Result<(), Error>>(
+    text: impl Read,
+    header: impl FnOnce(&StringRecord) -> Result<Line, Error>,
+) -> Result<Option<u64>, Error> {
+    let mut reader = csv::Reader::from_reader(text);
     let mut each = header(reader.headers()?)?;
     let mut record = StringRecord::new();
     let mut lines = 0;

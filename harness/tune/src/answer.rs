@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::found::{Found, MARGIN};
@@ -79,7 +79,7 @@ pub fn paired(rounds: &[BTreeMap<usize, f64>], of: usize, to: usize) -> Vec<f64>
 }
 
 /// The verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The choice is faster than the defaults, by more than the practical margin.

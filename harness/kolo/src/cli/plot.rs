@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Exit, report, timelines, usage};
+use results::columnar;
 use results::logs::{Log, autotune};
 use results::record::csv_bytes;
 
@@ -173,7 +174,7 @@ impl Figures {
     ) -> Result<Figures> {
         let Sorted { logs, timelines, others } = Sorted::of(results)?;
         let files = if others.is_empty() { Vec::new() } else { files(&others)? };
-        let mut rows = plots::Rows::read(&files).map_err(usage)?;
+        let mut rows = ::report::rows(&files).map_err(usage)?;
         for log in &logs {
             log.notes().for_each(|note| eprintln!("kolo: {note}"));
             log.others().iter().for_each(|other| eprintln!("kolo: {other}"));
@@ -348,15 +349,8 @@ fn reason(NotDrawn { figure, reason }: &NotDrawn) -> String {
 }
 
 /// The tables of a run that figures are drawn from.
-const TABLES: [&str; 7] = [
-    "rows.csv",
-    "bandwidth.csv",
-    "published.csv",
-    "validation.csv",
-    "comparison.csv",
-    "samples.csv",
-    "ranks.csv",
-];
+const TABLES: [&str; 6] =
+    ["rows.csv", "bandwidth.csv", "published.csv", "validation.csv", "comparison.csv", "ranks.csv"];
 
 /// The tables of folders, with the predictions that are in them, and files as they are, each once.
 fn files(results: &[&PathBuf]) -> Result<Vec<PathBuf>> {
@@ -366,6 +360,7 @@ fn files(results: &[&PathBuf]) -> Result<Vec<PathBuf>> {
             let predicted = result.join(::report::PREDICTED).join(TABLES[0]);
             let tables = TABLES.map(|name| result.join(name)).into_iter().chain([predicted]);
             files.extend(tables.filter(|path| path.exists()));
+            files.extend(columnar::find(result, "samples"));
         } else {
             files.push(result.to_path_buf());
         }

@@ -1,5 +1,8 @@
 //! `kolo reproduce`.
 
+mod answers;
+mod first;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,14 +10,18 @@ use std::process::Command;
 use against::commit::{Built, build};
 use against::launcher::Launcher;
 use anyhow::Result;
+use results::columnar;
 use results::compare::{Comparisons, Repeated, Run};
+use results::files::create_folder;
 use results::inputs::{Input, Origin, fingerprint};
 use results::provenance::{Build, Launch, PROVENANCE, Provenance, now};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::answers::Answered;
+use self::first::{First, Kind};
 use super::printed::Printed;
-use super::{Exit, usage, without};
+use super::{Exit, usage};
 
 const RUN: &str = "What to run";
 const OUTPUT: &str = "Output";
@@ -22,21 +29,23 @@ const OUTPUT: &str = "Output";
 /// Differences in times that do not matter in the comparison, as `kolo compare` has it.
 const THRESHOLD: f64 = 0.02;
 
-/// Run a sweep again, and tell whether its results are reproduced
+/// Run a sweep, a bench or the tuner again, and tell whether its results are reproduced
 ///
-/// It runs the command that provenance.json names, with the same configuration, seed, commit and variables of Horovod,
+/// It runs the command that the provenance names, with the same configuration, seed, commit and variables of Horovod,
 /// NCCL and the allocator. If this program is of another commit, that commit is built in a work tree below
 /// target/reproduce. Then it says in what the runs differ, compares their times, and counts the medians that are within
-/// the first run's intervals. A simulated sweep must give the same bytes.
+/// the first run's intervals. A simulated sweep must give the same bytes. Of kolo tune, it compares the recommendation, and
+/// what it saves.
 ///
-/// Exit status: 0, reproduced; 1, not reproduced; 3, no case has an interval.
+/// Exit status: 0, reproduced; 1, not reproduced; 3, no case has an interval, or nothing is recommended.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kolo reproduce results/reference/quick
-  kolo reproduce results/reference/quick --binary target/release/kolo   # another build of it")]
+  kolo reproduce results/reference/quick --binary target/release/kolo   # another build of it
+  kolo reproduce results/reference/bench/2-ranks.csv")]
 pub struct Arguments {
-    /// Folder of a sweep's results
+    /// Folder of `kolo sweep` or `kolo tune`, or file of `kolo bench --out`
     results: PathBuf,
     /// Run this binary, of whatever commit
     #[arg(long, value_name = "FILE", help_heading = RUN)]
@@ -50,8 +59,8 @@ pub struct Arguments {
     /// List all cases of the comparison, not only the most different ones
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     all: bool,
-    /// Folder for the results [default: results/DATE-again-NAME]
-    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
+    /// Folder, or file of a bench, for the results [default: results/DATE-again-NAME]
+    #[arg(long, value_name = "PATH", help_heading = OUTPUT)]
     out: Option<PathBuf>,
     #[command(flatten)]
     printed: Printed,
@@ -60,60 +69,57 @@ pub struct Arguments {
 /// Version of [`Reproduced`] as JSON.
 const SCHEMA: u32 = 1;
 
-/// A sweep that ran again.
+/// A run that was repeated.
 #[derive(Serialize, JsonSchema)]
 pub struct Reproduced {
     /// Version of this structure.
     schema: u32,
-    /// The folder of the second run.
+    /// The folder or file of the second run.
     results: String,
     /// In what its configuration or workload differs; null: in nothing.
     difference: Option<String>,
-    /// Medians of the second run that are within the first run's intervals; null of a simulated sweep.
+    /// Medians of the second run that are within the first run's intervals; null of a simulated sweep, and of the tuner.
     within: Option<usize>,
-    /// Cases of both runs whose first median has an interval; null of a simulated sweep.
+    /// Cases of both runs whose first median has an interval; null of a simulated sweep, and of the tuner.
     cases: Option<usize>,
     /// Whether the results are reproduced; null: nothing can be said.
     is_reproduced: Option<bool>,
     /// The same in words.
     verdict: String,
-    /// The comparison of both runs; null of a simulated sweep.
+    /// The comparison of both runs; null of a simulated sweep, and of the tuner.
     comparison: Option<Comparisons>,
+    /// Of the tuner, the answers of both runs for each topology; of others there are none.
+    answers: Vec<Answered>,
 }
 
 /// Variables that change what a sweep does or how fast; others belong to a job or a terminal.
 const VARIABLES: [&str; 4] = ["HOROVOD_", "MALLOC_", "NCCL_", "RAYON_"];
 
-/// Options for the folder of a sweep, or for one launch of it.
-const OF_A_FOLDER: [&str; 2] = ["--out", "--until"];
-const OF_A_LAUNCH: [&str; 4] = ["--resume", "--go-on", "--after-break", "--retry-failed"];
-
 /// Results of a sweep.
 const ROWS: &str = "rows.csv";
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let first = &arguments.results;
-    let provenance = Provenance::read(&first.join(PROVENANCE)).map_err(usage)?;
-    let launch = provenance.launches.first().ok_or_else(|| {
-        usage(format!("{}: no launch is recorded", first.join(PROVENANCE).display()))
-    })?;
-    let words = swept(launch).map_err(|found| {
-        usage(format!(
-            "{}: it was written by `kolo {found}`; expected results of `kolo sweep`",
-            first.display()
-        ))
-    })?;
-    let launcher = launcher(arguments, launch)?;
-    let program = program(arguments, launch, &provenance)?;
-    let folder = place(&launch.inputs, &program).map_err(usage)?;
+    let first = First::read(&arguments.results)?;
+    columnar::check_readable(&first.path).map_err(usage)?;
     let out = arguments.out.clone().unwrap_or_else(|| {
-        let name = first.canonicalize().unwrap_or_else(|_| first.clone());
-        let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Path::new("results").join(format!("{}-again-{name}", now().replace(':', "")))
+        let end = if first.kind == Kind::Bench { ".csv" } else { "" };
+        let name = format!("{}-again-{}{end}", now().replace(':', ""), first.name());
+        Path::new("results").join(name)
     });
     let out = std::path::absolute(&out)?;
+    let result = first.result(&out);
+    if result.exists() {
+        return Err(usage(format!(
+            "{} exists; results are never overwritten: name another with --out",
+            result.display()
+        )));
+    }
+    let launch = &first.launch;
+    let launcher = launcher(arguments, launch)?;
+    let program = program(arguments, &first)?;
+    let folder = place(&launch.inputs, &program).map_err(usage)?;
     let mut command = vec![program.program.display().to_string()];
-    command.extend(words);
+    command.extend(first.words.iter().cloned());
     command.extend(["--out".into(), out.display().to_string()]);
     if let Some((launcher, ranks)) = launcher {
         command = launcher.command(ranks, &command);
@@ -137,34 +143,34 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             None => process.env_remove(name),
         };
     }
-    // The summary and figures of a sweep are on stdout; here they are progress.
+    // The summary and figures of a run are on stdout; here they are progress.
     process.stdout(std::io::stderr());
-    let status = process.status().map_err(|error| usage(format!("{}: {error}", command[0])))?;
-    if !out.join(ROWS).is_file() {
-        return Err(usage(format!("{}: {status}, and no {ROWS}", command.join(" "))));
+    if let (Kind::Bench, Some(parent)) = (first.kind, out.parent()) {
+        create_folder(parent)?;
     }
-    let reproduced = compare(&provenance, first, &out)?;
+    let status = process.status().map_err(|error| usage(format!("{}: {error}", command[0])))?;
+    if !result.is_file() {
+        let name = result.file_name().unwrap_or_default().to_string_lossy();
+        return Err(usage(format!("{}: {status}, and no {name}", command.join(" "))));
+    }
+    let reproduced = compare(&first, &out)?;
     if arguments.printed.is_text() {
-        let Reproduced { difference, comparison, verdict, .. } = &reproduced;
+        let Reproduced { difference, comparison, answers, verdict, .. } = &reproduced;
         difference.iter().for_each(|difference| println!("differs: {difference}"));
         comparison.iter().for_each(|comparison| print!("{}", comparison.text(arguments.all)));
+        answers.iter().for_each(|answered| println!("{answered}"));
         println!("{verdict}");
     }
-    arguments.printed.print(&reproduced, "/comparison/pairs/0/cases")?;
+    let table = match first.kind {
+        Kind::Tune => "/answers",
+        Kind::Sweep | Kind::Bench => "/comparison/pairs/0/cases",
+    };
+    arguments.printed.print(&reproduced, table)?;
     Ok(match reproduced.is_reproduced {
         None => Exit::Inconclusive,
         Some(true) => Exit::Right,
         Some(false) => Exit::Wrong,
     })
-}
-
-/// The words after the program's name in the command of a sweep, without those for its folder.
-fn swept(launch: &Launch) -> Result<Vec<String>, String> {
-    let words = launch.command.iter().skip(1);
-    match launch.command.get(1).map(String::as_str) {
-        Some("sweep") => Ok(without(words.cloned(), &OF_A_FOLDER, &OF_A_LAUNCH).collect()),
-        other => Err(other.unwrap_or("...").into()),
-    }
 }
 
 /// What starts the ranks, and how many; none if they are threads.
@@ -185,7 +191,8 @@ fn launcher(arguments: &Arguments, launch: &Launch) -> Result<Option<(Launcher, 
 }
 
 /// The binary that measures, and the folder of its commit's files.
-fn program(arguments: &Arguments, launch: &Launch, provenance: &Provenance) -> Result<Built> {
+fn program(arguments: &Arguments, first: &First) -> Result<Built> {
+    let First { launch, provenance, words, .. } = first;
     let here = std::env::current_dir()?;
     if let Some(binary) = &arguments.binary {
         if !binary.is_file() {
@@ -205,10 +212,13 @@ fn program(arguments: &Arguments, launch: &Launch, provenance: &Provenance) -> R
     if launch.commit == Build::this().commit || commit == "unknown" {
         return Ok(Built { program: std::env::current_exe()?, tree: here });
     }
-    let transports = provenance.config.pointer("/sweep/transport");
+    let transports = provenance.as_ref().and_then(|all| all.config.pointer("/sweep/transport"));
     let is_mpi = transports.is_some_and(|names| names.to_string().contains("mpi"));
-    let features: &[&str] = if is_mpi || !launch.nodes.is_empty() { &["mpi"] } else { &[] };
-    build(&here, commit, features, |line| eprintln!("{line}")).map_err(usage)
+    let by_columns = words.iter().any(|word| word == "parquet" || word == "--samples=parquet");
+    let needed = [("mpi", is_mpi || !launch.nodes.is_empty()), ("parquet", by_columns)];
+    let features: Vec<&str> =
+        needed.into_iter().filter_map(|(feature, is)| is.then_some(feature)).collect();
+    build(&here, commit, &features, |line| eprintln!("{line}")).map_err(usage)
 }
 
 /// The folder in which every file that the run read from disk is what it was: the working folder, or that of the commit.
@@ -249,40 +259,50 @@ fn variables(
     given.chain(removed).collect()
 }
 
-/// In what the runs differ, and whether the second one falls into the intervals of the first.
-fn compare(provenance: &Provenance, first: &Path, second: &Path) -> Result<Reproduced> {
-    let again = Provenance::read(&second.join(PROVENANCE)).map_err(usage)?;
-    let difference = provenance.difference((&again.config, &again.workload_digest));
-    let difference = difference.map(|difference| difference.to_string());
-    let results = second.display().to_string();
-    if provenance.config.get("simulate").is_some() {
-        let (is_same, verdict) = simulated(first, second)?;
-        return Ok(Reproduced {
-            schema: SCHEMA,
-            results,
-            difference,
-            within: None,
-            cases: None,
-            is_reproduced: Some(is_same),
-            verdict,
-            comparison: None,
-        });
+/// In what the runs differ, and whether the second one gives the results of the first.
+fn compare(first: &First, second: &Path) -> Result<Reproduced> {
+    let nothing = Reproduced {
+        schema: SCHEMA,
+        results: second.display().to_string(),
+        difference: difference(first, second)?,
+        within: None,
+        cases: None,
+        is_reproduced: None,
+        verdict: String::new(),
+        comparison: None,
+        answers: Vec::new(),
+    };
+    if first.kind == Kind::Tune {
+        let answers = Answered::read(&first.path, second)?;
+        let (is_reproduced, verdict) = answers::verdict(&answers);
+        return Ok(Reproduced { answers, is_reproduced, verdict, ..nothing });
     }
-    let runs = [first, second].map(|folder| Run::read(folder).map_err(usage));
-    let [first, second] = runs;
+    let is_simulated =
+        first.provenance.as_ref().is_some_and(|all| all.config.get("simulate").is_some());
+    if is_simulated {
+        let (is_same, verdict) = simulated(&first.path, second)?;
+        return Ok(Reproduced { is_reproduced: Some(is_same), verdict, ..nothing });
+    }
+    let [first, second] = [&first.path, second].map(|path| Run::read(path).map_err(usage));
     let (first, second) = (first?, second?);
     let compared = Comparisons::of(&first, std::slice::from_ref(&second), THRESHOLD);
     let repeated = Repeated::of(&first, &second);
     Ok(Reproduced {
-        schema: SCHEMA,
-        results,
-        difference,
         within: Some(repeated.within),
         cases: Some(repeated.cases),
         is_reproduced: repeated.agrees(),
         verdict: repeated.to_string(),
         comparison: Some(compared.map_err(usage)?),
+        ..nothing
     })
+}
+
+/// In what configuration or workload a second run differs, in words; nothing of a file, whose command is all of it.
+fn difference(first: &First, second: &Path) -> Result<Option<String>> {
+    let Some(provenance) = &first.provenance else { return Ok(None) };
+    let again = Provenance::read(&second.join(PROVENANCE)).map_err(usage)?;
+    let difference = provenance.difference((&again.config, &again.workload_digest));
+    Ok(difference.map(|difference| difference.to_string()))
 }
 
 /// Virtual time does not differ from run to run.
@@ -311,32 +331,11 @@ fn simulated(first: &Path, second: &Path) -> Result<(bool, String)> {
 mod tests {
     use super::*;
 
-    fn launch(command: &[&str], environment: &[(&str, &str)]) -> Launch {
-        let text = |text: &&str| text.to_string();
-        let pair = |&(name, value): &(&str, &str)| (name.to_string(), value.to_string());
-        Launch {
-            command: command.iter().map(text).collect(),
-            environment: environment.iter().map(pair).collect(),
-            ..Launch::default()
-        }
-    }
-
-    #[test]
-    fn the_command_loses_its_folder_and_what_resumes_it() {
-        let command = "kolo sweep quick --out a/b --blocks 3 --go-on --until 17 --retry-failed";
-        let words: Vec<&str> = command.split(' ').collect();
-        assert_eq!(swept(&launch(&words, &[])).unwrap().join(" "), "sweep quick --blocks 3");
-        let words = ["kolo", "sweep", "--out=a", "quick", "--resume", "--timeline"];
-        assert_eq!(swept(&launch(&words, &[])).unwrap().join(" "), "sweep quick --timeline");
-        assert_eq!(swept(&launch(&["kolo", "tune"], &[])), Err("tune".into()));
-    }
-
     #[test]
     fn variables_are_what_they_were() {
-        let before = launch(
-            &[],
-            &[("HOROVOD_CYCLE_TIME", "5"), ("SLURM_JOB_ID", "7"), ("NCCL_ALGO", "Ring")],
-        );
+        let before = [("HOROVOD_CYCLE_TIME", "5"), ("SLURM_JOB_ID", "7"), ("NCCL_ALGO", "Ring")];
+        let before = before.map(|(name, value)| (name.to_string(), value.to_string()));
+        let before = Launch { environment: before.into(), ..Launch::default() };
         let now = [("HOROVOD_FUSION_THRESHOLD", "0"), ("NCCL_ALGO", "Ring"), ("HOME", "/")];
         let now = now.map(|(name, value)| (name.to_string(), value.to_string()));
         assert_eq!(

@@ -7,7 +7,7 @@ mod simulated;
 mod slurm;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use algorithms::algorithm::Choice;
@@ -27,6 +27,7 @@ use measure::plan::{Plan, Planned};
 use measure::precedence::{self, Options, Precedence};
 use measure::summary;
 use measure::sweep::{Course, run as run_plan};
+use results::columnar::{self, ColumnarError};
 use results::config_kind::ConfigKind;
 use results::journal::Journal;
 use results::nested::UNITS_MIN;
@@ -93,6 +94,15 @@ pub struct Arguments {
     /// Draw no figures and write no report; `kolo plot` and `kolo report` do so later
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     no_figures: bool,
+    /// Samples and messages as csv, or once all cases are done as parquet, which needs a build with `--features parquet`
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "csv",
+        help_heading = OUTPUT,
+        hide_short_help = true
+    )]
+    samples: Samples,
     /// Print the conclusion for programs; `kolo schema sweep` describes it
     #[arg(long, conflicts_with = "dry_run", help_heading = OUTPUT, hide_short_help = true)]
     json: bool,
@@ -109,9 +119,19 @@ impl Arguments {
     fn has_options_of_steps(&self) -> bool {
         self.options != Options::default()
             || self.timeline
+            || self.samples != Samples::Csv
             || self.budget.is_some()
             || self.nodes != nodes::NodeOptions::default()
     }
+}
+
+/// The files of samples and messages once a sweep has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Samples {
+    /// Text
+    Csv,
+    /// Apache Parquet
+    Parquet,
 }
 
 /// Headings of the options.
@@ -119,6 +139,9 @@ const RUN: &str = "What to run";
 const OUTPUT: &str = "Output";
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if arguments.samples == Samples::Parquet && !columnar::IS_BUILT {
+        return Err(usage(ColumnarError::CannotWrite));
+    }
     if arguments.slurm.is_set() {
         return slurm::run(arguments);
     }
@@ -247,6 +270,9 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let mut conclusion = summary::conclusion(&report.rows);
     conclusion.limits.extend(limits);
     finish(arguments, &store, provenance, &text, &conclusion)?;
+    if report.left.is_none() && arguments.samples == Samples::Parquet {
+        convert(store.folder());
+    }
     if let Some(reason) = report.left {
         let remain = format!("cases remain ({reason}); continue with --resume");
         if arguments.json {
@@ -265,6 +291,15 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         });
         (row.outcome.status(), is_ranked)
     })))
+}
+
+/// Converts samples and messages of a sweep that has ended. Its results are complete in CSV as well, so an error is printed,
+/// and the sweep's status stays as it is.
+fn convert(folder: &Path) {
+    match columnar::convert(folder) {
+        Ok(converted) => converted.iter().for_each(|table| eprintln!("{table}")),
+        Err(why) => eprintln!("kolo: {why}; the file stays as it is"),
+    }
 }
 
 /// Applies options and Horovod's variables to the configuration, and prints each override.

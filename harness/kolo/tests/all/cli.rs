@@ -2,6 +2,7 @@
 
 mod against;
 mod calibrate;
+mod columnar;
 mod compare;
 mod control;
 mod environment;

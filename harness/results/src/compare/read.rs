@@ -1,6 +1,9 @@
 //! Reads a run: its rows, its samples, and where it comes from.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use csv::StringRecord;
@@ -8,6 +11,7 @@ use serde_json::Value;
 
 use super::work::{SETTING, Work};
 use super::{Block, Times};
+use crate::columnar::{self, ColumnarError};
 use crate::logs::{Log, LogError, autotune};
 use crate::provenance::PROVENANCE;
 use crate::row::{OLDEST_SCHEMA, SCHEMA, is_readable};
@@ -77,6 +81,9 @@ pub enum ReadError {
     /// A log of another program.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// A table by columns.
+    #[error(transparent)]
+    Columnar(#[from] ColumnarError),
 }
 
 fn in_words(columns: &[&str]) -> String {
@@ -91,6 +98,9 @@ const OF_ROWS: [&str; 5] = ["schema", "kind", "case", "status", "time_us_p50"];
 
 /// Those that no table of samples can do without; `launch` came later.
 const OF_SAMPLES: [&str; 3] = ["case", "block", "time_us"];
+
+/// Those that are read.
+const READ_OF_SAMPLES: [&str; 4] = ["case", "block", "launch", "time_us"];
 
 /// The only one that counts of the conditions of blocks.
 const OF_CONDITIONS: [&str; 1] = ["frequency_mhz"];
@@ -118,8 +128,7 @@ impl Run {
             let why = "no row is measured, right and has time_us_p50; expected results of kolo sweep, tune or bench";
             return Err(ReadError::Rows { path: rows.display().to_string(), why: why.into() });
         }
-        let samples = path.join("samples.csv");
-        if is_folder && samples.exists() {
+        if let Some(samples) = columnar::find(path, "samples").filter(|_| is_folder) {
             run.add_samples(&samples)?;
         }
         let conditions = path.join("conditions.csv");
@@ -226,7 +235,8 @@ impl Run {
         /// By launch and block.
         type Blocks = BTreeMap<(usize, usize), Vec<f64>>;
         let mut cases: HashMap<String, Blocks> = HashMap::new();
-        let cut = read(path, &OF_SAMPLES, |line| {
+        let text = columnar::open(path, Some(&READ_OF_SAMPLES))?;
+        let cut = read_text(path, text, &OF_SAMPLES, |line| {
             let time_us = line.needed("time_us")?;
             // Launches came later, and are counted from 1.
             let launch = line.number("launch")?.map_or(1, |launch| launch as usize);
@@ -357,9 +367,20 @@ impl From<csv::Error> for FileError {
 fn read(
     path: &Path,
     needed: &[&'static str],
+    each: impl FnMut(&Line) -> Result<(), ReadError>,
+) -> Result<Option<u64>, ReadError> {
+    let text = File::open(path).map_err(|error| unreadable(path, &error))?;
+    read_text(path, text, needed, each)
+}
+
+/// The same of the text of a table.
+fn read_text(
+    path: &Path,
+    text: impl Read,
+    needed: &[&'static str],
     mut each: impl FnMut(&Line) -> Result<(), ReadError>,
 ) -> Result<Option<u64>, ReadError> {
-    let read = whole_lines::read::<FileError, _>(path, |header| {
+    let read = whole_lines::read_text::<FileError, _>(text, |header| {
         let names = header.iter().enumerate().map(|(place, name)| (name.to_string(), place));
         let places: HashMap<String, usize> = names.collect();
         let is_missing = |column: &&'static str| !places.contains_key(*column);
@@ -375,11 +396,15 @@ fn read(
     });
     read.map_err(|error| match error {
         FileError::Read(error) => error,
-        FileError::Csv(error) => ReadError::Rows {
-            path: path.display().to_string(),
-            why: format!("{error}; expected a folder of results, or a CSV file of rows"),
-        },
+        FileError::Csv(error) => unreadable(path, &error),
     })
+}
+
+fn unreadable(path: &Path, error: &dyn Display) -> ReadError {
+    ReadError::Rows {
+        path: path.display().to_string(),
+        why: format!("{error}; expected a folder of results, or a CSV file of rows"),
+    }
 }
 
 impl Times {

@@ -307,6 +307,9 @@ mod tests {
             assert_eq!(conclusion.verdicts.len(), 1);
             assert_eq!(to_copy().flat_map(|it| &it.lines).count(), copied, "{conclusion:?}");
             assert_eq!(conclusion.limits.is_empty(), copied == 0, "{conclusion:?}");
+            let json = serde_json::to_value(report.json()).unwrap();
+            assert_eq!(json["reference"], report.name(grid.space.defaults[0]));
+            assert_eq!(json["compared"][0]["name"], json["reference"]);
         }
     }
 }

@@ -29,6 +29,9 @@ pub struct Tuning {
     for_horovod: bool,
     /// The setting to use; null if the verdict is `unknown`.
     recommended: Option<Setting>,
+    /// What the verdict compares with, by its name in `compared`; null if that is the recommended setting, or was not
+    /// measured.
+    reference: Option<String>,
     /// Other settings that were measured in the same rounds, Horovod's defaults among them.
     compared: Vec<Compared>,
     /// Settings that are expected within the margin of the best one.
@@ -138,6 +141,10 @@ impl Report<'_> {
         let recommended = answer
             .filter(|answer| answer.verdict != Verdict::Unknown)
             .map(|answer| Setting { step_ms: 1e3 * answer.step_s, ..setting(answer.choice) });
+        let reference = |answer: &Answer| {
+            let default = self.grid.space.defaults.first();
+            default.filter(|&at| answer.others.contains_key(at)).map(|&at| self.name(at))
+        };
         let near =
             |answer: &Answer| answer.expected_tied.iter().map(|&other| setting(other)).collect();
         let larger = self.larger.map(|larger| {
@@ -156,6 +163,7 @@ impl Report<'_> {
             verdict: answer.map_or(Verdict::Unknown, |answer| answer.verdict),
             for_horovod: self.is_for_horovod(),
             recommended,
+            reference: answer.and_then(reference),
             compared: answer.map(compared).unwrap_or_default(),
             expected_within_margin: answer.map(near).unwrap_or_default(),
             margin: MARGIN,

@@ -18,7 +18,7 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let refuse = |problem: String| file.refuse(ConfigProblem::unusable(problem));
     if arguments.has_options_of_steps() {
         return Err(refuse(
-            "a sweep of control planes takes no --timeline, --budget, --nodes, --ranks-per-node, \
+            "a sweep of control planes takes no --timeline, --samples, --budget, --nodes, --ranks-per-node, \
              --fusion-threshold-mb, --cycle-time-ms or --cache-capacity; leave it out, or set control.base in the \
              configuration"
                 .into(),

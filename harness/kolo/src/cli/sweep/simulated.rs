@@ -18,7 +18,7 @@ use simulator::{claims, crossover, summary, tabulate};
 pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let config = Config::of(file)?;
     if arguments.has_options_of_steps() {
-        let problem = "a simulated sweep takes no --timeline, --budget, --nodes, --ranks-per-node, \
+        let problem = "a simulated sweep takes no --timeline, --samples, --budget, --nodes, --ranks-per-node, \
                        --fusion-threshold-mb, --cycle-time-ms or --cache-capacity; leave it out, or change its policies";
         return Err(file.refuse(ConfigProblem::unusable(problem)).into());
     }

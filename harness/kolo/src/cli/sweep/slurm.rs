@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 
-use super::{Arguments, dry_run, nodes, override_config, range, seconds};
+use super::{Arguments, Samples, dry_run, nodes, override_config, range, seconds};
 use crate::cli::site::{described, ranks_per_node as ranks_of};
 use crate::cli::{Exit, configuration, not_for, usage};
 use batch_script::BatchScript;
@@ -327,6 +327,8 @@ impl Sweep<'_> {
         option("--launches", launches.map(|value| value.to_string()));
         option("--cache-capacity", cache_capacity.map(|value| value.to_string()));
         option("--budget", self.arguments.budget.map(|time| format!("{}s", time.as_secs_f64())));
+        let is_columnar = self.arguments.samples == Samples::Parquet;
+        option("--samples", is_columnar.then(|| "parquet".into()));
         for (flag, is_set) in [
             ("--timeline", self.arguments.timeline),
             ("--no-figures", self.arguments.no_figures),

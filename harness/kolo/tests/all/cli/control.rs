@@ -176,7 +176,7 @@ fn invalid_command_lines_end_with_status_2_and_advice() {
     let sweep = sweep(&[]);
     sweep
         .run(&["--cycle-time-ms", "1"])
-        .says(2, "takes no --timeline, --budget, --nodes, --ranks-per-node, --fusion-threshold-mb, --cycle-time-ms");
+        .says(2, "takes no --timeline, --samples, --budget, --nodes, --ranks-per-node, --fusion-threshold-mb, --cycle-time-ms");
     assert!(!sweep.path("out").exists());
     let mut command = sweep.command(&["--dry-run"]);
     let ended = Ended::of(command.env("HOROVOD_CACHE_CAPACITY", "7"));
