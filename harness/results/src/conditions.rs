@@ -1,11 +1,13 @@
-//! What the system did besides while a block was measured, as Linux counts it on the machine of rank 0.
+//! What the system did besides while a block was measured, as Linux counts it on the nodes of the block's ranks.
 
 use std::fs;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// The conditions of one block of one case; a field is empty where the system does not tell.
+/// The conditions of one block of one case; a field is empty where the system does not tell. Of a block on several nodes,
+/// each value from `others_share` on is that of the node where it is worst.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conditions {
@@ -34,6 +36,54 @@ pub struct Conditions {
     pub preempted_per_s: Option<f64>,
     /// Pages that a node of the memory had to give to processors of another one.
     pub numa_misses: Option<u64>,
+    /// Nodes of the job that have told, that of rank 0 among them.
+    pub nodes: usize,
+    /// Of these, the one where others and the hypervisor took the largest share of the processors' time, from 0.
+    pub worst_node: Option<usize>,
+}
+
+impl Conditions {
+    /// The worst of these and of those of other nodes, by the places of the nodes in the job.
+    fn and_of(self, others: &[(usize, Conditions)]) -> Conditions {
+        let all = || [(0, &self)].into_iter().chain(others.iter().map(|(node, it)| (*node, it)));
+        let most = |value: fn(&Conditions) -> Option<f64>| {
+            all().filter_map(|(_, it)| value(it)).max_by(f64::total_cmp)
+        };
+        let count =
+            |value: fn(&Conditions) -> Option<u64>| all().filter_map(|(_, it)| value(it)).max();
+        let taken = |it: &Conditions| Some(it.others_share? + it.steal_share.unwrap_or(0.0));
+        let by_share = all().filter_map(|(node, it)| Some((node, taken(it)?)));
+        // Where nodes are alike, the first of them.
+        let worst = by_share.reduce(|worst, next| if next.1 > worst.1 { next } else { worst });
+        Conditions {
+            others_share: most(|it| it.others_share),
+            steal_share: most(|it| it.steal_share),
+            frequency_mhz: all().filter_map(|(_, it)| it.frequency_mhz).min_by(f64::total_cmp),
+            throttled: count(|it| it.throttled),
+            major_faults: count(|it| it.major_faults),
+            preempted_per_s: most(|it| it.preempted_per_s),
+            numa_misses: count(|it| it.numa_misses),
+            nodes: all().count(),
+            worst_node: worst.map(|(node, _)| node),
+            ..self.clone()
+        }
+    }
+}
+
+/// What other nodes of a job tell of a block that all of them measure.
+#[derive(Clone, Debug, Default)]
+pub struct Elsewhere(Arc<Mutex<Vec<(usize, Conditions)>>>);
+
+impl Elsewhere {
+    /// What a node tells, by its place in the job.
+    pub fn tell(&self, node: usize, conditions: Conditions) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((node, conditions));
+    }
+
+    /// What was told since this was called last.
+    fn take(&self) -> Vec<(usize, Conditions)> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// The counters of the system at one moment.
@@ -49,6 +99,7 @@ pub struct Counters {
     major_faults: Option<u64>,
     preempted: Option<u64>,
     numa_misses: Option<u64>,
+    elsewhere: Elsewhere,
 }
 
 impl Counters {
@@ -69,12 +120,21 @@ impl Counters {
                 let text = fs::read_to_string(format!("{path}/numastat")).ok()?;
                 text.lines().find_map(|line| line.strip_prefix("numa_miss "))?.parse().ok()
             }),
+            elsewhere: Elsewhere::default(),
         }
     }
 
-    /// What has happened since.
+    /// The same for a block that other nodes measure as well, which tell by `elsewhere` what happened there. What they told
+    /// of earlier blocks is forgotten.
+    #[must_use]
+    pub fn beside(self, elsewhere: &Elsewhere) -> Counters {
+        elsewhere.take();
+        Counters { elsewhere: elsewhere.clone(), ..self }
+    }
+
+    /// What has happened since, here and where other nodes have told.
     pub fn until_now(&self) -> Conditions {
-        self.until(&Counters::now())
+        self.until(&Counters::now()).and_of(&self.elsewhere.take())
     }
 
     fn until(&self, now: &Counters) -> Conditions {
@@ -202,6 +262,7 @@ mod tests {
             major_faults: Some(3),
             preempted: Some(own),
             numa_misses: None,
+            elsewhere: Elsewhere::default(),
         };
         let first = counters(before, 20);
         let second = Counters { at: first.at + Duration::from_secs(2), ..counters(after, 50) };
@@ -211,6 +272,39 @@ mod tests {
         assert_eq!(conditions.steal_share, Some(0.05));
         assert_eq!((conditions.elapsed_s, conditions.preempted_per_s), (2.0, Some(15.0)));
         assert_eq!((conditions.major_faults, conditions.throttled), (Some(0), None));
+    }
+
+    /// Each value is that of the node where it is worst, and what a node told of an earlier block does not count.
+    #[test]
+    fn the_worst_of_all_nodes_counts() {
+        let of = |others_share, steal_share, frequency_mhz, throttled| Conditions {
+            others_share: Some(others_share),
+            steal_share,
+            frequency_mhz: Some(frequency_mhz),
+            throttled,
+            began_s: 7.0,
+            ..Conditions::default()
+        };
+        let here = of(0.1, Some(0.05), 3000.0, None);
+        let others = [(1, of(0.2, None, 2000.0, Some(3))), (2, of(0.12, Some(0.1), 2500.0, None))];
+        let all = here.clone().and_of(&others);
+        assert_eq!((all.others_share, all.steal_share), (Some(0.2), Some(0.1)));
+        assert_eq!((all.frequency_mhz, all.throttled), (Some(2000.0), Some(3)));
+        assert_eq!((all.nodes, all.worst_node), (3, Some(2)));
+        let alone = here.clone().and_of(&[]);
+        let expected = Conditions { nodes: 1, worst_node: Some(0), ..here };
+        assert_eq!(alone, expected);
+        assert_eq!(Conditions::default().and_of(&[]).worst_node, None);
+
+        let elsewhere = Elsewhere::default();
+        elsewhere.tell(1, of(0.9, None, 1.0, None));
+        let counters = Counters::now().beside(&elsewhere);
+        assert_eq!(counters.until_now().nodes, 1, "it was told before the block");
+        elsewhere.tell(3, of(2.0, None, 1.0, Some(7)));
+        let told = counters.until_now();
+        assert_eq!((told.nodes, told.throttled, told.others_share), (2, Some(7), Some(2.0)));
+        assert!(told.began_s > 7.0, "the moment is that of rank 0");
+        assert_eq!(counters.until_now().nodes, 1);
     }
 
     #[test]

@@ -117,6 +117,7 @@ fn whole_sweep(cluster: &Cluster) -> Outcome {
     let results = Results::read(&job.folder)?;
     results.complete(12, 2 * 3)?;
     results.has_worlds(&["1x2", "2x2", "4x1"])?;
+    results.tells_of_all_nodes()?;
     for file in ["summary.txt", "bandwidth.csv", "figures/scaling.png"] {
         cluster.check(job.folder.join(file).exists(), || format!("{file} is missing"))?;
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use algorithms::topology::Topology;
+
 use crate::cluster::Failure;
 
 /// Lines by column.
@@ -16,18 +18,18 @@ pub struct Results {
     samples: Table,
 }
 
+fn table(path: &Path) -> Result<Table, Failure> {
+    let mut reader = csv::Reader::from_path(path)?;
+    let lines: Result<Table, _> = reader.deserialize().collect();
+    Ok(lines.map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
 impl Results {
     pub fn read(folder: &Path) -> Result<Results, Failure> {
-        let table = |name: &str| -> Result<Table, Failure> {
-            let path = folder.join(name);
-            let mut reader = csv::Reader::from_path(&path)?;
-            let lines: Result<Table, _> = reader.deserialize().collect();
-            Ok(lines.map_err(|error| format!("{}: {error}", path.display()))?)
-        };
         Ok(Results {
             folder: folder.into(),
-            rows: table("rows.csv")?,
-            samples: table("samples.csv")?,
+            rows: table(&folder.join("rows.csv"))?,
+            samples: table(&folder.join("samples.csv"))?,
         })
     }
 
@@ -89,6 +91,20 @@ impl Results {
             }
         }
         Ok(())
+    }
+
+    /// Every block has the conditions of all its nodes.
+    pub fn tells_of_all_nodes(&self) -> Result<(), Failure> {
+        let blocks = table(&self.folder.join("conditions.csv"))?;
+        for block in &blocks {
+            let world = block["case"].split('/').nth(1).unwrap_or_default();
+            let nodes = world.parse::<Topology>()?.nodes();
+            if block["nodes"] != nodes.to_string() {
+                let told = &block["nodes"];
+                return Err(self.failure(&format!("{}: {told} nodes have told", block["case"])));
+            }
+        }
+        if blocks.is_empty() { Err(self.failure("no block has conditions")) } else { Ok(()) }
     }
 
     /// Every row has this value in a column.

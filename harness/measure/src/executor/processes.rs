@@ -17,7 +17,9 @@ use crate::back_ends::has_processes;
 use crate::plan::{Plan, Planned, UnsupportedCase};
 use cluster::failure_detector::activity::set_members;
 use cluster::failure_detector::{self, DetectorError, FailureDetector, Limits};
+use cluster::nodes::Node;
 use cluster::preflight::{Finding, Severity};
+use results::conditions::{Conditions, Counters, Elsewhere};
 use results::inputs::fnv1a;
 use results::journal::Journal;
 use results::provenance::{Build, Launch, Subject};
@@ -46,6 +48,8 @@ struct Reported {
     log: RankLog,
     wrong: Wrong,
     records: Anchored,
+    /// What the system of its node did besides, if this process tells it, and the place of the node.
+    conditions: Option<(usize, Conditions)>,
 }
 
 /// One process's view of all processes of a job.
@@ -62,6 +66,8 @@ pub struct Processes {
     findings: Vec<Finding>,
     /// This process's clock by that of the first of these processes, for timelines.
     clocks: BTreeMap<Vec<Rank>, Clock>,
+    /// Rank 0's: what other nodes tell of a block.
+    elsewhere: Elsewhere,
 }
 
 impl Processes {
@@ -79,6 +85,7 @@ impl Processes {
             ranks: Vec::new(),
             findings: Vec::new(),
             clocks: BTreeMap::new(),
+            elsewhere: Elsewhere::default(),
         })
     }
 
@@ -241,6 +248,7 @@ impl Processes {
         let planned = &plan.cases[request.index];
         let members = &planned.placement.members;
         let timeout = plan.timeout();
+        let observed = self.observed(members).map(|node| (node, Counters::now()));
         let Some((rank, mut connections)) = self.world.connect(members, timeout)? else {
             return Ok(None);
         };
@@ -271,7 +279,15 @@ impl Processes {
         let wrong = engine::check(&job, &log, std::iter::once((rank, &self.memory)));
         set_members(&[]);
         let records = anchor.zip(recorder).map(|(anchor, it)| anchor.anchored(clock, rank, it));
-        Ok(Some((rank, Reported { log, wrong, records: records.unwrap_or_default() })))
+        let records = records.unwrap_or_default();
+        let conditions = observed.map(|(node, counters)| (node, counters.until_now()));
+        Ok(Some((rank, Reported { log, wrong, records, conditions })))
+    }
+
+    /// The node of which this process tells what its system did: as the first of these processes on it, unless rank 0 is
+    /// there, which observes its node by itself.
+    fn observed(&self, members: &[Rank]) -> Option<usize> {
+        observed(self.world.nodes(), self.world.rank(), members)
     }
 
     /// Rank 0's side of a block.
@@ -293,6 +309,8 @@ impl Processes {
             ranks.push(reported.log);
             records.push(reported.records);
             wrong = wrong.and(reported.wrong);
+            let told = reported.conditions;
+            told.into_iter().for_each(|(node, conditions)| self.elsewhere.tell(node, conditions));
         }
         let negotiated = plan.job(request, None).negotiates();
         let outcome = negotiated.map(|negotiated| Outcome { ranks, negotiated, wrong });
@@ -302,6 +320,14 @@ impl Processes {
             records: plan.timelines.then(|| together(records)),
         })
     }
+}
+
+/// See [`Processes::observed`].
+fn observed(nodes: &[Node], process: Rank, members: &[Rank]) -> Option<usize> {
+    let place = nodes.iter().position(|node| node.ranks.contains(&process))?;
+    let of_node = &nodes[place].ranks;
+    let first = members.iter().filter(|member| of_node.contains(member)).min();
+    (first == Some(&process) && !of_node.contains(&0)).then_some(place)
 }
 
 /// A barrier of the ranks of a case. The timeout ends the process.
@@ -334,6 +360,10 @@ impl BlockExecutor for Processes {
         self.lead(plan, request).unwrap_or_else(|error| give_up(&error))
     }
 
+    fn counters(&self) -> Option<Counters> {
+        Some(Counters::now().beside(&self.elsewhere))
+    }
+
     fn keeps(&mut self, journal: &Journal) -> bool {
         if let Some(detector) = &self.detector {
             let journal = journal.clone();
@@ -344,5 +374,24 @@ impl BlockExecutor for Processes {
             });
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each node that has ranks of the case, but for that of rank 0, is observed once.
+    #[test]
+    fn the_first_rank_of_each_other_node_observes_it() {
+        let nodes = [vec![0, 2], vec![1, 4], vec![3, 5]];
+        let nodes = nodes.map(|ranks| Node { ranks, ..Node::default() });
+        let observers = |members: &[Rank]| -> Vec<(Rank, usize)> {
+            let node = |&process: &Rank| Some((process, observed(&nodes, process, members)?));
+            members.iter().filter_map(node).collect()
+        };
+        assert_eq!(observers(&[0, 1, 2, 3, 4, 5]), [(1, 1), (3, 2)]);
+        assert_eq!(observers(&[0, 4, 5]), [(4, 1), (5, 2)]);
+        assert_eq!(observers(&[0, 2]), []);
     }
 }
