@@ -27,10 +27,17 @@ fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     })
 }
 
-/// A panel: its horizontal axis, and the value of a setting on it.
-const PANELS: [(&str, fn(&Trial) -> f64); 2] = [
-    ("fusion threshold (MiB)", |trial| trial.fusion_threshold_mib),
-    ("cycle time (ms)", |trial| trial.cycle_time_ms),
+/// One of the panels.
+struct Panel {
+    /// Of its horizontal axis.
+    title: &'static str,
+    /// Of a setting, on that axis.
+    value: fn(&Trial) -> f64,
+}
+
+const PANELS: [Panel; 2] = [
+    Panel { title: "fusion threshold (MiB)", value: |trial| trial.fusion_threshold_mib },
+    Panel { title: "cycle time (ms)", value: |trial| trial.cycle_time_ms },
 ];
 
 /// The radius of the star around the shortest time, in pixels.
@@ -55,7 +62,7 @@ fn draw(view: View, trials: &Trials) -> Drawing {
     // Panels with axes of their own, each of which needs its title.
     let shape = Shape { left: 160.0, right: 30.0, height: 620.0, is_elastic: false };
     panels::lay(&mut page, &untitled, shape, |drawing, index, frame| {
-        draw_panel(trials, &kinds, PANELS[index], drawing, frame);
+        PANELS[index].draw(trials, &kinds, drawing, frame);
     });
     let ended = match &trials.answer {
         Some(answer) => format!("The tuner ended with {}.", answer.setting()),
@@ -70,28 +77,25 @@ fn draw(view: View, trials: &Trials) -> Drawing {
     ))
 }
 
-fn draw_panel(
-    trials: &Trials,
-    kinds: &[&str],
-    (title, value): (&str, fn(&Trial) -> f64),
-    drawing: &mut Drawing,
-    frame: Frame,
-) {
-    let of = |value: &dyn Fn(&Trial) -> f64| trials.tried.iter().map(value).collect::<Vec<f64>>();
-    let x = Axis::measured(&of(&value), frame.left, frame.right);
-    let y = Axis::measured(&of(&|trial| trial.us_per_mb), frame.bottom, frame.top);
-    x.draw_below(drawing, frame, title);
-    y.draw_left(drawing, frame, "time of a million bytes (µs)");
-    let at = |trial: &Trial| (x.at(value(trial)), y.at(trial.us_per_mb));
-    if let Some(best) = trials.best() {
-        theme::star(drawing, at(best), STAR);
+impl Panel {
+    fn draw(&self, trials: &Trials, kinds: &[&str], drawing: &mut Drawing, frame: Frame) {
+        let values = trials.tried.iter().map(self.value).collect::<Vec<f64>>();
+        let times = trials.tried.iter().map(|trial| trial.us_per_mb).collect::<Vec<f64>>();
+        let x = Axis::measured(&values, frame.left, frame.right);
+        let y = Axis::measured(&times, frame.bottom, frame.top);
+        x.draw_below(drawing, frame, self.title);
+        y.draw_left(drawing, frame, "time of a million bytes (µs)");
+        let at = |trial: &Trial| (x.at((self.value)(trial)), y.at(trial.us_per_mb));
+        if let Some(best) = trials.best() {
+            theme::star(drawing, at(best), STAR);
+        }
+        for trial in &trials.tried {
+            let style = kinds.iter().position(|kind| *kind == trial.switches).unwrap_or_default();
+            // Smaller than the star below the best one.
+            theme::marker(drawing, style, at(trial), 0.8 * theme::MARKER, false);
+        }
+        frame.draw(drawing);
     }
-    for trial in &trials.tried {
-        let style = kinds.iter().position(|kind| *kind == trial.switches).unwrap_or_default();
-        // Smaller than the star below the best one.
-        theme::marker(drawing, style, at(trial), 0.8 * theme::MARKER, false);
-    }
-    frame.draw(drawing);
 }
 
 /// The finding of the picture in a sentence: the shortest time, and how much it is below that of the first setting.
