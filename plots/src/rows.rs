@@ -18,7 +18,7 @@ use crate::timeline::Timeline;
 use crate::trials::Trials;
 
 /// The latest version of rows whose columns are known. Files without a column `schema` have no version.
-pub const SCHEMA: u32 = 5;
+pub const SCHEMA: u32 = 6;
 
 /// The oldest one.
 pub const OLDEST_SCHEMA: u32 = 1;
@@ -500,7 +500,7 @@ mod tests {
             assert_eq!(
                 why,
                 format!(
-                    "r/rows.csv:2: schema {other}, this kolo draws 1 to 5; draw it with the kolo that wrote the file \
+                    "r/rows.csv:2: schema {other}, this kolo draws 1 to 6; draw it with the kolo that wrote the file \
                      (provenance.json names its commit)"
                 )
             );

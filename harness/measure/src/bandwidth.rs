@@ -75,14 +75,25 @@ impl Octave {
         }
     }
 
-    /// Speeds by launch, and by what is independent within one: rounds, if there are enough of them, for what disturbs a
-    /// round concerns all its cases; else blocks.
-    fn speeds(&self) -> Nested {
+    /// Speeds by launch, and by what is independent within one, and the name of what their interval is over. What disturbs a
+    /// round concerns all its cases, so rounds are, if there are enough of them. Blocks of different cases in fewer rounds
+    /// tell about these rounds only.
+    fn speeds(&self) -> (Nested, &'static str) {
         let rounds: BTreeSet<(usize, usize)> =
             self.kept.iter().map(|message| (message.launch, message.round)).collect();
         let by_round = rounds.len() >= UNITS_MIN;
         let unit = |message: &Kept| if by_round { message.round } else { message.block };
-        self.kept.iter().map(|message| (message.launch, unit(message), message.speed)).collect()
+        let speeds: Nested = self
+            .kept
+            .iter()
+            .map(|message| (message.launch, unit(message), message.speed))
+            .collect();
+        let over = match speeds.level() {
+            Level::Sample => "messages",
+            Level::Block if !by_round => "cases",
+            level => level.plural(),
+        };
+        (speeds, over)
     }
 }
 
@@ -127,12 +138,8 @@ impl Bandwidth {
 fn row(group: &Group, log2: u32, octave: Octave, change: SpeedChange) -> Option<MessageRow> {
     let Case { transport, topology, algorithm, .. } = &group.case;
     let StepSetting { mut key, run, training, framework, .. } = group.setting.clone();
-    let speeds = octave.speeds();
+    let (speeds, level) = octave.speeds();
     let speed = speeds.summary()?;
-    let level = match speeds.level() {
-        Level::Sample => "messages",
-        level => level.plural(),
-    };
     let stays = change.against(level).is_none();
     let speed = Summary { p50_interval: speed.p50_interval.filter(|_| stays), ..speed };
     let interval_over = speed.p50_interval.map_or("", |_| level);
@@ -182,7 +189,7 @@ mod tests {
             octave.speeds()
         };
         let (two, five) = (octave(2), octave(5));
-        assert_eq!((two.rounds().len(), five.rounds().len()), (4, 5));
-        assert_eq!((two.level(), five.level()), (Level::Block, Level::Block));
+        assert_eq!((two.0.rounds().len(), two.1), (4, "cases"));
+        assert_eq!((five.0.rounds().len(), five.1), (5, "blocks"));
     }
 }

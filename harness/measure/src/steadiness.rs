@@ -17,6 +17,9 @@ use results::statistics::median;
 /// Levels that differ by less do not matter.
 const MATTERS: f64 = 0.03;
 
+/// At most this share of blocks at another speed leaves the others' intervals as they are.
+const BRIEF: f64 = 0.05;
+
 /// A machine that changed its speed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unsteady {
@@ -87,6 +90,12 @@ impl Unsteady {
         Some(Unsteady { segments, blocks: values.len(), disturbed, moment_s, reasons })
     }
 
+    /// So few blocks were at another speed than most that medians hardly see them, and the machine has come back.
+    fn is_brief(&self) -> bool {
+        let count = self.disturbed.len();
+        count > 0 && count as f64 <= BRIEF * self.blocks as f64
+    }
+
     /// How much slower the slowest level was than the fastest, in percent.
     pub fn change_percent(&self) -> f64 {
         let levels = || self.segments.iter().map(|segment| segment.level);
@@ -107,7 +116,9 @@ pub struct SpeedChange {
 impl SpeedChange {
     /// From all blocks of each case.
     pub fn of(cases: &[Vec<&Outline>]) -> SpeedChange {
-        let percent = |unsteady: Option<Unsteady>| unsteady.map(|it| it.change_percent());
+        let percent = |unsteady: Option<Unsteady>| {
+            unsteady.filter(|it| !it.is_brief()).map(|it| it.change_percent())
+        };
         SpeedChange {
             at_all: percent(Unsteady::of(cases)),
             within_launches: percent(Unsteady::within_launches(cases)),
@@ -334,6 +345,25 @@ mod tests {
         assert_eq!(passing.len(), 8);
         assert_eq!(disturbed(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.2, 1.2]), [], "it stays");
         assert_eq!(disturbed(&[1.0, 1.2, 1.4, 1.6, 1.8, 1.0]), [], "no level is usual");
+    }
+
+    /// One round of forty does not move a median; five of ten do, and so does a machine that stays slower.
+    #[test]
+    fn a_brief_disturbance_is_told_and_leaves_intervals() {
+        let change = |levels: &[f64]| {
+            let all = sweep(levels);
+            let all: Vec<Vec<&Outline>> =
+                all.iter().map(|blocks| blocks.iter().collect()).collect();
+            assert!(Unsteady::of(&all).is_some());
+            SpeedChange::of(&all).against("blocks")
+        };
+        let mut brief = vec![1.0; 40];
+        brief[20] = 1.3;
+        assert_eq!(change(&brief), None);
+        let mut stays = vec![1.0; 40];
+        stays[39] = 1.3;
+        assert!(change(&stays).is_some());
+        assert!(change(&[1.0, 1.0, 1.2, 1.2, 1.0, 1.0, 1.0]).is_some());
     }
 
     #[test]

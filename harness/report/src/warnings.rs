@@ -162,9 +162,9 @@ fn outcomes(rows: &[Record]) -> Vec<String> {
 fn drift(samples: &File) -> Option<String> {
     let mut cases: BTreeMap<&str, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
     for sample in samples.records() {
-        let (order, time_us) = (sample.number("order")?, sample.number("time_us")?);
+        let (block, time_us) = (sample.number("block")?, sample.number("time_us")?);
         let blocks = cases.entry(sample.text("case")).or_default();
-        blocks.entry(order as u64).or_default().push(time_us);
+        blocks.entry(block as u64).or_default().push(time_us);
     }
     let change = |blocks: BTreeMap<u64, Vec<f64>>| {
         let count = blocks.len();

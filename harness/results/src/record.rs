@@ -180,9 +180,9 @@ impl Store {
         // The log of latencies has no commas in names.
         let mut in_log: HashMap<Key, Key> = HashMap::new();
         for part in parts {
-            let (found, cut) = part?;
-            dropped.extend(cut);
-            for (key, found) in found {
+            let part = part?;
+            dropped.extend(part.dropped);
+            for (key, found) in part.blocks {
                 if key.0.contains(',') {
                     in_log.insert((key.0.replace(',', ";"), key.1), key.clone());
                 }

@@ -256,7 +256,7 @@ impl Truth {
     /// What an interval over these is about. A median whose interval was withheld is about what the machine does.
     pub fn over(self, level: &str) -> f64 {
         match level {
-            "steps" | "messages" => self.blocks,
+            "steps" | "messages" | "cases" => self.blocks,
             "blocks" => self.launch,
             _ => self.machine,
         }

@@ -113,6 +113,11 @@ pub(super) fn parse(text: &str) -> Parsed {
                 let what = "several jobs wrote into this log (a rank occurs twice); their ranks are not known";
                 parsed.note(number, what);
             }
+            if !before.is_mixed && !before.is_whole() && !before.used {
+                let what =
+                    "ranks are missing from the list of devices; how many there are is not known";
+                parsed.note(number, what);
+            }
             (concluded, before.used) = (false, true);
             parsed.tables.push(table);
             columns = Some(found);
@@ -298,11 +303,20 @@ impl Preamble {
         }
     }
 
+    /// The list of devices has every rank up to the last, or none.
+    fn is_whole(&self) -> bool {
+        self.ranks.last().is_none_or(|last| last + 1 == self.ranks.len())
+    }
+
     fn table(&self, line: usize) -> Table {
         let operation = self.operation.clone().unwrap_or(Operation::AllReduce);
         let ranks_on_hosts = self.hosts.iter().map(|(_, ranks)| *ranks).collect();
         Table {
-            ranks_on_hosts: if self.is_mixed { Vec::new() } else { ranks_on_hosts },
+            ranks_on_hosts: if self.is_mixed || !self.is_whole() {
+                Vec::new()
+            } else {
+                ranks_on_hosts
+            },
             host: self.hosts.first().map_or(String::new(), |(host, _)| host.clone()),
             device: self.device.clone(),
             started: self.started.clone(),

@@ -308,6 +308,11 @@ fn wrong_data_and_mixed_jobs_are_told() {
     let log = parse(&NEWEST.replace("Rank  1", "Rank  0"));
     assert_eq!(log.tables[0].topology(), None);
     assert!(notes(&log).contains("several jobs wrote into this log"), "{}", notes(&log));
+    // As in a part of a log that somebody quotes.
+    let log = parse(&NEWEST.replace("Rank  1", "Rank 71"));
+    assert_eq!(log.tables[0].topology(), None);
+    let missing = "ranks are missing from the list of devices; how many there are is not known";
+    assert!(notes(&log).contains(missing), "{}", notes(&log));
 }
 
 /// A log without the program's name: its columns tell what was timed.

@@ -92,13 +92,19 @@ impl Found {
     }
 }
 
-/// What a table has of each block, and what was cut off.
-pub(super) fn found_in(
-    table: Table,
-    file: &Appended,
-) -> Result<(Vec<(Key, Found)>, Vec<String>), RecordError> {
-    let (mut all, mut dropped) = (Vec::new(), Vec::new());
-    file.each_block(&table.header(), &mut dropped, |key, lines, text| {
+/// What a table has of its blocks.
+#[derive(Default)]
+pub(super) struct FoundInTable {
+    /// Of each block.
+    pub blocks: Vec<(Key, Found)>,
+    /// What was cut off, in sentences.
+    pub dropped: Vec<String>,
+}
+
+/// Reads a table.
+pub(super) fn found_in(table: Table, file: &Appended) -> Result<FoundInTable, RecordError> {
+    let mut all = FoundInTable::default();
+    file.each_block(&table.header(), &mut all.dropped, |key, lines, text| {
         let mut found = Found::default();
         found.lines[table as usize] = lines;
         match table {
@@ -118,8 +124,8 @@ pub(super) fn found_in(
             }
             Table::Messages | Table::Latencies => {}
         }
-        all.push((key, found));
+        all.blocks.push((key, found));
         Ok(())
     })?;
-    Ok((all, dropped))
+    Ok(all)
 }
