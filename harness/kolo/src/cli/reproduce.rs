@@ -42,7 +42,6 @@ const THRESHOLD: f64 = 0.02;
 #[command(after_help = "\
 Examples:
   kolo reproduce results/reference/quick
-  kolo reproduce results/reference/quick --binary target/release/kolo   # another build of it
   kolo reproduce results/reference/bench/2-ranks.csv")]
 pub struct Arguments {
     /// Folder of `kolo sweep` or `kolo tune`, or file of `kolo bench --out`
