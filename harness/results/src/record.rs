@@ -6,7 +6,7 @@
 //! | `samples.csv` | one training step; a case's block is complete when all its steps are there |
 //! | `messages.csv` | one allreduce within a step |
 //! | `ranks.csv` | one rank in a block |
-//! | `conditions.csv` | what the system did besides during a block; see [`Conditions`] |
+//! | `conditions.csv` | what the system did besides during a block; see [`crate::conditions::Conditions`] |
 //! | `aside.csv` | steps of blocks that the machine measured at another speed, and that were measured again |
 //! | `latencies.hlog` | one block's control-plane latencies, an HdrHistogram interval log |
 //! | `attempts.csv` | over MPI: a block that was begun, or that broke its processes; see [`crate::journal`] |
