@@ -114,14 +114,13 @@ pub struct SpeedChange {
 }
 
 impl SpeedChange {
-    /// From all blocks of each case.
-    pub fn of(cases: &[Vec<&Outline>]) -> SpeedChange {
-        let percent = |unsteady: Option<Unsteady>| {
-            unsteady.filter(|it| !it.is_brief()).map(|it| it.change_percent())
-        };
+    /// From all blocks of each case, and what [`Unsteady::of`] found in them.
+    pub fn of(unsteady: Option<&Unsteady>, cases: &[Vec<&Outline>]) -> SpeedChange {
+        let percent =
+            |unsteady: &Unsteady| (!unsteady.is_brief()).then(|| unsteady.change_percent());
         SpeedChange {
-            at_all: percent(Unsteady::of(cases)),
-            within_launches: percent(Unsteady::within_launches(cases)),
+            at_all: unsteady.and_then(percent),
+            within_launches: Unsteady::within_launches(cases).as_ref().and_then(percent),
         }
     }
 
@@ -354,8 +353,8 @@ mod tests {
             let all = sweep(levels);
             let all: Vec<Vec<&Outline>> =
                 all.iter().map(|blocks| blocks.iter().collect()).collect();
-            assert!(Unsteady::of(&all).is_some());
-            SpeedChange::of(&all).against("blocks")
+            let unsteady = Unsteady::of(&all).unwrap();
+            SpeedChange::of(Some(&unsteady), &all).against("blocks")
         };
         let mut brief = vec![1.0; 40];
         brief[20] = 1.3;

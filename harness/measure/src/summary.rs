@@ -66,7 +66,7 @@ fn scaling(groups: &[Vec<&StepRow>]) -> Vec<String> {
         let shares: Vec<String> = larger.iter().map(share).collect();
         (!shares.is_empty()).then(|| {
             format!(
-                "scaling of {workload} over {transport}: of the throughput per rank with {}, {}, each with its fastest setting",
+                "scaling of {workload} over {transport}: relative to {}, throughput per rank is {}; each with its fastest setting",
                 world(base, " on "),
                 shares.join(", ")
             )
@@ -433,11 +433,14 @@ mod tests {
         let weak = said(&[world(4, 60.0, 150e3), world(1, 60.0, 75e3), world(2, 60.0, 100e3)]);
         assert_eq!(
             weak,
-            "Scaling of tiny over : of the throughput per rank with 2 ranks on 1 node, 75 % with 4 ranks on 2 nodes, 50 % \
-             with 8 ranks on 4 nodes, each with its fastest setting."
+            "Scaling of tiny over : relative to 2 ranks on 1 node, throughput per rank is 75 % with 4 ranks on 2 nodes, 50 % \
+             with 8 ranks on 4 nodes; each with its fastest setting."
         );
         let strong = said(&[world(1, 60.0, 75e3), world(2, 30.0, 50e3)]);
-        assert!(strong.contains("on 1 node, 75 % with 4 ranks on 2 nodes, each"), "{strong}");
+        assert!(
+            strong.contains("on 1 node, throughput per rank is 75 % with 4 ranks on 2 nodes; each"),
+            "{strong}"
+        );
         assert!(said(&[world(1, 60.0, 75e3)]).starts_with("tiny on 2 ranks, 1 node: "));
     }
 

@@ -215,7 +215,7 @@ impl Sweep<'_> {
         let blocks: Vec<Vec<&Outline>> =
             rows.iter().map(|row| self.own(row.case(), usize::MAX)).collect();
         let unsteady = Unsteady::of(&blocks);
-        let change = SpeedChange::of(&blocks);
+        let change = SpeedChange::of(unsteady.as_ref(), &blocks);
         let bandwidth = self.bandwidth(change)?;
         let rows = fastest::compared(rows, |case| times_us(case).rounds());
         let rows = change.withhold_intervals(rows);

@@ -144,21 +144,8 @@ pub fn log(path: &Path, trace: &Trace) -> Result<Log> {
             wrong: None,
         })
     };
-    let table = Table {
-        line: 1,
-        operation: Operation::AllReduce,
-        ranks_on_hosts: Vec::new(),
-        host: String::new(),
-        device: String::new(),
-        started: String::new(),
-        algorithm: None,
-        protocol: None,
-        is_median: true,
-        warmup: 0,
-        emulated: false,
-        oversubscribed: false,
-        points: by_size.iter().filter_map(point).collect(),
-    };
+    let points = by_size.iter().filter_map(point).collect();
+    let table = Table { is_median: true, points, ..Table::at(1, Operation::AllReduce) };
     Ok(Log {
         path: path.into(),
         format: Format::Timeline { library },

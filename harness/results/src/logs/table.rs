@@ -86,7 +86,7 @@ pub struct Table {
 
 impl Table {
     /// An empty table.
-    pub(super) fn at(line: usize, operation: Operation) -> Table {
+    pub fn at(line: usize, operation: Operation) -> Table {
         Table {
             line,
             operation,
