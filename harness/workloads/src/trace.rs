@@ -70,3 +70,19 @@ pub enum Category {
     /// A tensor.
     Tensor,
 }
+
+/// Timelines for tests.
+#[cfg(test)]
+mod golden {
+    use std::path::Path;
+
+    use super::read::Trace;
+
+    /// Files that the tests of `training` keep.
+    pub const HOROVOD: &str = include_str!("../../training/tests/all/golden/horovod_training.json");
+    pub const KOLO: &str = include_str!("../../training/tests/all/golden/timeline.json");
+
+    pub fn trace(text: &str) -> Trace {
+        Trace::parse(text.as_bytes(), Path::new("a.json")).unwrap()
+    }
+}

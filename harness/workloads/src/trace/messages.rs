@@ -147,17 +147,8 @@ fn element_bytes(dtype: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
+    use super::super::golden::{HOROVOD, KOLO, trace};
     use super::*;
-
-    fn trace(text: &str) -> Trace {
-        Trace::parse(text.as_bytes(), Path::new("a.json")).unwrap()
-    }
-
-    /// Files that the tests of `training` keep.
-    const HOROVOD: &str = include_str!("../../../training/tests/all/golden/horovod_training.json");
-    const KOLO: &str = include_str!("../../../training/tests/all/golden/timeline.json");
 
     #[test]
     fn fused_tensors_are_one_message_of_their_bytes() {

@@ -88,16 +88,8 @@ fn within(joined: &[(f64, f64)], (begin_us, end_us): (f64, f64)) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
+    use super::super::golden::{HOROVOD, KOLO, trace};
     use super::*;
-
-    fn trace(text: &str) -> Trace {
-        Trace::parse(text.as_bytes(), Path::new("a.json")).unwrap()
-    }
-
-    const HOROVOD: &str = include_str!("../../../training/tests/all/golden/horovod_training.json");
-    const KOLO: &str = include_str!("../../../training/tests/all/golden/timeline.json");
 
     /// It begins with broadcasts, and has a metric after the first step.
     #[test]
