@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::config::Case;
 use crate::steadiness::SpeedChange;
 use results::block::Message;
-use results::nested::{Level, Nested, UNITS_MIN};
+use results::nested::{BLOCKS_MIN, Level, Nested};
 use results::row::{Bandwidths, MessageRow, StepSetting, ends};
 use results::statistics::{SAMPLES_MIN, Summary};
 use results::units::bus_factor;
@@ -81,7 +81,7 @@ impl Octave {
     fn speeds(&self) -> (Nested, &'static str) {
         let rounds: BTreeSet<(usize, usize)> =
             self.kept.iter().map(|message| (message.launch, message.round)).collect();
-        let by_round = rounds.len() >= UNITS_MIN;
+        let by_round = rounds.len() >= BLOCKS_MIN;
         let unit = |message: &Kept| if by_round { message.round } else { message.block };
         let speeds: Nested = self
             .kept
@@ -188,8 +188,9 @@ mod tests {
             }
             octave.speeds()
         };
-        let (two, five) = (octave(2), octave(5));
-        assert_eq!((two.0.rounds().len(), two.1), (4, "cases"));
+        let (two, four, five) = (octave(2), octave(4), octave(5));
+        assert_eq!((two.0.rounds().len(), two.1), (4, "messages"));
+        assert_eq!((four.0.rounds().len(), four.1), (8, "cases"));
         assert_eq!((five.0.rounds().len(), five.1), (5, "blocks"));
     }
 }

@@ -1,5 +1,6 @@
 //! Measuring.
 
+pub mod agreement;
 pub mod back_ends;
 pub mod bandwidth;
 pub mod block;

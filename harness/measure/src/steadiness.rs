@@ -134,10 +134,7 @@ impl SpeedChange {
         for row in &mut rows {
             let Some(result) = row.outcome.right_mut() else { continue };
             let Some(percent) = self.against(&result.confidence.interval_over) else { continue };
-            result.times = result.times.clone().without_interval();
-            (result.negotiation_us_p50_low, result.negotiation_us_p50_high) = (None, None);
-            (result.messages_p50_low, result.messages_p50_high) = (None, None);
-            result.confidence.interval_over = String::new();
+            result.withhold_intervals();
             result.confidence.speed_change_percent = Some(percent);
             *row = row.clone().rounded();
         }

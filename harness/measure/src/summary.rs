@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 
 use crate::fastest;
 use results::conclusion::Conclusion;
-use results::row::{Key, StepRow, StepSetting, Tuning};
+use results::row::{Key, StepResult, StepRow, StepSetting, Tuning};
 use results::statistics::Summary;
 use results::units::mib;
 
@@ -210,6 +210,11 @@ fn part(rows: &[&StepRow], text: &mut String) {
         if change.is_more_than_the_effect() {
             let _ = writeln!(text, "  (nothing is recommended)");
         }
+    } else if time.p50_interval.is_none() {
+        let _ = writeln!(
+            text,
+            "  (times have no interval: blocks of a case differ by more than their steps do)"
+        );
     }
     let _ = writeln!(text, "  ({SCOPE})");
 }
@@ -217,12 +222,12 @@ fn part(rows: &[&StepRow], text: &mut String) {
 /// Settings can be told apart: times have intervals, or were compared with the fastest round by round.
 fn is_ranked(rows: &[&StepRow], best: &Summary) -> bool {
     best.p50_interval.is_some()
-        || rows.iter().any(|row| is_unsteady(row) && over_best_low(row).is_some())
+        || rows.iter().any(|row| lost_interval(row) && over_best_low(row).is_some())
 }
 
-/// The row has no interval because the machine changed its speed.
-fn is_unsteady(row: &StepRow) -> bool {
-    row.outcome.right().is_some_and(|result| result.confidence.speed_change_percent.is_some())
+/// The row has no interval because the machine changed its speed, or its blocks differ by more than their steps.
+fn lost_interval(row: &StepRow) -> bool {
+    row.outcome.right().is_some_and(StepResult::lost_interval)
 }
 
 /// The lower end of a row's time over that of the fastest, if they were compared round by round.
@@ -358,7 +363,7 @@ fn line(row: &StepRow, tag: &str, since: &str, text: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::row::{CaseOutcome, StepResult, Times, Training};
+    use results::row::{CaseOutcome, Times, Training};
 
     fn row(algorithm: &str, mib: usize, ms: f64, interval: Option<(f64, f64)>) -> StepRow {
         let key = Key {

@@ -12,6 +12,7 @@ use indicatif::ProgressBar;
 use rand::RngCore;
 
 pub use self::again::Again;
+use crate::agreement::BlocksDiffer;
 use crate::bandwidth::Bandwidth;
 use crate::block::{Context, Position, block_of};
 use crate::case_result::row_of;
@@ -62,6 +63,8 @@ pub struct Report {
     pub drift: Option<Drift>,
     /// Where the spread of the times comes from.
     pub spread: Option<Spread>,
+    /// Blocks of a case differ by more than their steps do, so that medians of few blocks have no interval.
+    pub blocks_differ: Option<BlocksDiffer>,
     /// Blocks at another speed than most, which this launch has measured again.
     pub again: Option<Again>,
     /// Whether the machine changed its speed over the blocks that count.
@@ -102,6 +105,7 @@ pub fn run(
         took: HashMap::new(),
         useless: Duration::ZERO,
         warmup_steps: plan.config.measure.warmup_steps,
+        warmup_has_grown: false,
         base: plan.base(),
         budget: course.budget,
         rounds: 0..0,
@@ -159,6 +163,8 @@ struct Sweep<'a> {
     useless: Duration,
     /// The warm-up of the blocks that begin now.
     warmup_steps: usize,
+    /// It has grown in this launch, and not yet for the last time.
+    warmup_has_grown: bool,
     /// Blocks that are complete; the store has all of each.
     blocks: BTreeMap<Key, Outline>,
     /// The case that is repeated until the end.
@@ -219,6 +225,11 @@ impl Sweep<'_> {
         let bandwidth = self.bandwidth(change)?;
         let rows = fastest::compared(rows, |case| times_us(case).rounds());
         let rows = change.withhold_intervals(rows);
+        let blocks_differ = BlocksDiffer::of(rows.iter().map(|row| times_us(row.case())));
+        let rows = match blocks_differ {
+            Some(_) => BlocksDiffer::withhold_intervals(rows),
+            None => rows,
+        };
         let spread = Spread::of(rows.iter().map(|row| times_us(row.case())));
         let by_case: HashMap<&str, &StepRow> = rows.iter().map(|row| (row.case(), row)).collect();
         let of = |case: &String| by_case.get(&**case).map(|&row| Row::Step(row.clone()));
@@ -226,7 +237,18 @@ impl Sweep<'_> {
         let warmup = self.warmup();
         self.store.replace_rows(&lines)?;
         let wants_launch = wants_launch && left.is_some();
-        Ok(Report { left, rows, bandwidth, drift, spread, again, unsteady, warmup, wants_launch })
+        Ok(Report {
+            left,
+            rows,
+            bandwidth,
+            drift,
+            spread,
+            blocks_differ,
+            again,
+            unsteady,
+            warmup,
+            wants_launch,
+        })
     }
 
     /// One block of one case, unless it is there; and the case's row, if that was its last.

@@ -21,8 +21,12 @@ use crate::statistics::{CONFIDENCE, Summary, interval_ranks, median};
 /// Resamples of a bootstrap over many units.
 const RESAMPLES: usize = 10_000;
 
-/// Fewer units of a level carry no interval: the t distribution of two units makes one of them 12.7 deviations wide.
-pub const UNITS_MIN: usize = 3;
+/// Fewer launches carry no interval: the t distribution of two units makes one of them 12.7 deviations wide.
+pub const LAUNCHES_MIN: usize = 3;
+
+/// Fewer blocks carry none: a machine that drifts is alike by chance for three rounds in one run of four, for five in one
+/// of twenty.
+pub const BLOCKS_MIN: usize = 5;
 
 /// More samples are thinned out, evenly by size within each unit.
 const SAMPLES_MAX: usize = 4_000;
@@ -31,7 +35,7 @@ const SAMPLES_MAX: usize = 4_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// Samples of one block or two.
+    /// Samples of fewer than five blocks.
     Sample,
     /// Blocks of one launch or two.
     Block,
@@ -84,9 +88,9 @@ impl Nested {
 
     /// The highest level with enough units for an interval.
     pub fn level(&self) -> Level {
-        if self.launches.len() >= UNITS_MIN {
+        if self.launches.len() >= LAUNCHES_MIN {
             Level::Launch
-        } else if self.blocks().count() >= UNITS_MIN {
+        } else if self.blocks().count() >= BLOCKS_MIN {
             Level::Block
         } else {
             Level::Sample
@@ -134,6 +138,11 @@ impl Nested {
     /// are not positive.
     pub fn components(&self) -> Option<Components> {
         Components::of(self)
+    }
+
+    /// By how much the ranks of samples differ between blocks; `None` for fewer than two blocks or samples of a block.
+    pub fn block_ranks(&self) -> Option<BlockRanks> {
+        BlockRanks::of(&self.blocks().collect::<Vec<_>>())
     }
 
     /// The median of each block.
@@ -363,6 +372,45 @@ impl Components {
             step: parts[2] / variance,
             effective_samples: one / variance,
         })
+    }
+}
+
+/// The statistic of Kruskal and Wallis, which compares the ranks of samples of different blocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockRanks {
+    /// The statistic minus its mean for blocks that are alike.
+    pub excess: f64,
+    /// Its variance for such blocks.
+    pub variance: f64,
+}
+
+impl BlockRanks {
+    /// With mean and variance by W. H. Kruskal and W. A. Wallis, "Use of Ranks in One-Criterion Variance Analysis", Journal
+    /// of the American Statistical Association 47, 1952, section 2.
+    fn of(blocks: &[&Vec<f64>]) -> Option<BlockRanks> {
+        let sizes: Vec<f64> = blocks.iter().map(|block| block.len() as f64).collect();
+        let (groups, all) = (sizes.len() as f64, sizes.iter().sum::<f64>());
+        if groups < 2.0 || sizes.iter().any(|&size| size < 2.0) {
+            return None;
+        }
+        let mut sorted: Vec<(f64, usize)> = Vec::new();
+        for (block, samples) in blocks.iter().enumerate() {
+            sorted.extend(samples.iter().map(|&value| (value, block)));
+        }
+        sorted.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut rank_sums = vec![0.0; blocks.len()];
+        sorted.iter().enumerate().for_each(|(rank, &(_, block))| rank_sums[block] += rank as f64);
+        let middle = (all - 1.0) / 2.0;
+        let squares = rank_sums.iter().zip(&sizes);
+        let squares: f64 = squares.map(|(sum, size)| (sum - middle * size).powi(2) / size).sum();
+        let statistic = 12.0 / (all * (all + 1.0)) * squares;
+        let inverses: f64 = sizes.iter().map(|size| size.recip()).sum();
+        let polynomial = 3.0 * groups * groups - 6.0 * groups
+            + all * (2.0 * groups * groups - 6.0 * groups + 1.0);
+        let variance = 2.0 * (groups - 1.0)
+            - 2.0 * polynomial / (5.0 * all * (all + 1.0))
+            - 6.0 / 5.0 * inverses;
+        Some(BlockRanks { excess: statistic - (groups - 1.0), variance })
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::gamma::digamma;
 
-use crate::nested::UNITS_MIN;
+use crate::nested::LAUNCHES_MIN;
 use crate::statistics::CONFIDENCE;
 
 /// The median time of each block of a setting, by launch and round.
@@ -42,7 +42,7 @@ impl OverBest {
 pub fn over_best(settings: &[Rounds], best: usize) -> Vec<Option<OverBest>> {
     let launches: BTreeSet<usize> =
         settings.iter().flat_map(BTreeMap::keys).map(|&(launch, _)| launch).collect();
-    let by_launch = launches.len() >= UNITS_MIN;
+    let by_launch = launches.len() >= LAUNCHES_MIN;
     let differences: Vec<Difference> = settings
         .iter()
         .map(|setting| Difference::of(setting, &settings[best], by_launch))

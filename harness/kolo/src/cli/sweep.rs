@@ -30,7 +30,7 @@ use measure::sweep::{Course, run as run_plan};
 use results::columnar::{self, ColumnarError};
 use results::config_kind::ConfigKind;
 use results::journal::Journal;
-use results::nested::UNITS_MIN;
+use results::nested::{BLOCKS_MIN, LAUNCHES_MIN};
 use results::provenance::Override;
 use results::provenance::{Launch, memory_bytes};
 use results::record::table;
@@ -264,8 +264,9 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let unsteady = report.unsteady.map(|unsteady| unsteady.to_string());
     let again = report.again.map(|again| again.to_string());
     let warmup = report.warmup.map(|warmup| warmup.to_string());
+    let differ = report.blocks_differ.map(|differ| differ.to_string());
     let limits: Vec<String> =
-        [spread, drift, again, unsteady, warmup].into_iter().flatten().collect();
+        [spread, drift, again, unsteady, differ, warmup].into_iter().flatten().collect();
     let text = limits.iter().fold(summary::text(&report.rows), |text, limit| text + limit + "\n");
     let mut conclusion = summary::conclusion(&report.rows);
     conclusion.limits.extend(limits);
@@ -283,10 +284,8 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         return Ok(Exit::Left);
     }
     Ok(exit(report.rows.iter().map(|row| {
-        // Where the machine changed its speed, settings are ranked without intervals of their times.
         let is_ranked = row.outcome.measured().is_some_and(|result| {
-            let is_unsteady = result.confidence.speed_change_percent.is_some();
-            let is_compared = is_unsteady && result.confidence.over_best_low.is_some();
+            let is_compared = result.lost_interval() && result.confidence.over_best_low.is_some();
             result.times.time_us_p50_low.is_some() || is_compared
         });
         (row.outcome.status(), is_ranked)
@@ -372,7 +371,9 @@ fn no_interval(plan: &Plan, budget: Option<Duration>) -> Option<String> {
         }
     };
     let has_interval = |blocks: usize| {
-        launches * blocks >= UNITS_MIN || launches * blocks * steps_per_block >= SAMPLES_MIN
+        launches >= LAUNCHES_MIN
+            || launches * blocks >= BLOCKS_MIN
+            || launches * blocks * steps_per_block >= SAMPLES_MIN
     };
     if has_interval(blocks) {
         return None;

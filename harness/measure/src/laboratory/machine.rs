@@ -310,6 +310,11 @@ impl<'m> Synthetic<'m> {
         self.is_bad = self.machine.gets_bad_node(&mut self.random);
     }
 
+    /// Forgets the blocks of a setting but for these, in the order of its runs.
+    pub fn only(&mut self, setting: usize, runs: &[usize]) {
+        self.blocks[setting] = runs.iter().map(|&run| self.blocks[setting][run]).collect();
+    }
+
     fn round(&mut self, round: usize) -> f64 {
         let Machine { round_percent, round_memory, .. } = *self.machine;
         while self.rounds.len() <= round {

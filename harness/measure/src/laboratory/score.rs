@@ -1,6 +1,6 @@
 //! How often the intervals of synthetic sweeps contain the truth.
 
-use results::nested::{CORRELATED_MIN, UNITS_MIN};
+use results::nested::{BLOCKS_MIN, CORRELATED_MIN, LAUNCHES_MIN};
 use results::row::Bandwidths;
 use results::statistics::median;
 use serde::Serialize;
@@ -95,7 +95,7 @@ fn count([intervals, covering]: &mut [usize; 2], interval: Option<(f64, f64)>, t
 
 /// Intervals take steps as independent, and blocks are too short to show that they are not.
 fn has_few_steps_alone(Design { launches, blocks, steps, .. }: Design) -> bool {
-    launches * blocks < UNITS_MIN && steps < CORRELATED_MIN
+    launches < LAUNCHES_MIN && launches * blocks < BLOCKS_MIN && steps < CORRELATED_MIN
 }
 
 /// A design on a machine: a line of the table.
@@ -152,7 +152,9 @@ impl Score {
         let two = |value: f64| (value * 100.0).round() / 100.0;
         Score {
             machine: machine.name,
-            holds: machine.holds && !(has_few_steps_alone(design) && machine.step_memory > 0.0),
+            holds: machine.holds
+                && !(has_few_steps_alone(design) && machine.step_memory > 0.0)
+                && !(design.launches > 1 && machine.bad_node > 0.0),
             launches: design.launches,
             blocks: design.blocks,
             steps: design.steps,
@@ -174,6 +176,17 @@ impl Score {
             unsteady_percent: two(100.0 * sum(|sweep| usize::from(sweep.is_unsteady)) / count),
             blocks_mean: two(sweeps.iter().map(|sweep| sweep.blocks).sum::<f64>() / count),
         }
+    }
+
+    /// The share of all medians that have an interval without the truth, in percent.
+    pub fn wrong_percent(&self) -> f64 {
+        let missed = if self.covered_percent.is_nan() { 0.0 } else { 100.0 - self.covered_percent };
+        self.printed_percent * missed / 100.0
+    }
+
+    /// The machine and the design.
+    pub fn place(&self) -> String {
+        format!("{}, {} x {} x {}", self.machine, self.launches, self.blocks, self.steps)
     }
 
     /// The header of the table in words.

@@ -31,6 +31,16 @@ fn blocks_that_differ_show_in_the_width() {
     assert_eq!((launches.interval_over.as_str(), launches.blocks_mean), ("launches", 10.0));
 }
 
+/// Steps that follow each other, or blocks that differ, leave no interval that takes steps as independent.
+#[test]
+fn few_blocks_that_differ_have_no_interval() {
+    let (same, differ) = (scored("independent steps", 1, 15), scored("blocks differ", 1, 15));
+    let follow = scored("steps that follow each other", 1, 15);
+    assert!(same.printed_percent >= 80.0 && same.interval_over == "steps", "{same:?}");
+    assert!(differ.printed_percent <= 10.0, "{differ:?}");
+    assert!(follow.printed_percent <= 10.0, "{follow:?}");
+}
+
 /// Rounds that differ take the intervals away, and not the comparison with the fastest.
 #[test]
 fn a_comparison_of_rounds_does_not_see_what_they_share() {
@@ -41,7 +51,7 @@ fn a_comparison_of_rounds_does_not_see_what_they_share() {
 
 #[test]
 fn the_same_seeds_give_the_same_score() {
-    assert_eq!(scored("blocks differ", 1, 5), scored("blocks differ", 1, 5));
+    assert_eq!(scored("blocks differ", 2, 5), scored("blocks differ", 2, 5));
     let stopped = scored("independent steps", 7, 10);
     assert!(stopped.blocks_mean < 10.0 && stopped.blocks_mean >= 3.0, "{stopped:?}");
 }

@@ -93,10 +93,16 @@ impl Sweep<'_> {
         Ok((Some(Again { unsteady, short: None }), None))
     }
 
-    /// Sets all blocks of this launch aside, and lengthens the warm-up, if their first steps are slower than the others.
+    /// Sets all blocks of this launch aside, and lengthens the warm-up, if their first steps are slower than the others. Once
+    /// they no longer are, does so a last time: what fades away may still be there, and be too small to show.
     pub(super) fn lengthen_warmup(&mut self) -> Result<bool, RecordError> {
         let most = self.plan.config.measure.warmup_steps_max;
-        if self.warmup_steps >= most || self.warmup_is_too_short().is_none() {
+        if self.warmup_steps >= most {
+            return Ok(false);
+        }
+        if self.warmup_is_too_short().is_some() {
+            self.warmup_has_grown = true;
+        } else if !std::mem::take(&mut self.warmup_has_grown) {
             return Ok(false);
         }
         let is_of_launch = |key: &&Key| self.rounds.contains(&key.1);

@@ -4,7 +4,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::drift::Drift;
 use super::{Ratio, Times, Verdict};
-use crate::nested::{Level, UNITS_MIN};
+use crate::nested::{LAUNCHES_MIN, Level};
 use crate::rank_tests::{Estimate, Laws, Ranked};
 use crate::statistics::{CONFIDENCE, interval_ranks_at, median};
 
@@ -142,7 +142,7 @@ pub(super) fn rounds(first: &Times, second: &Times) -> Vec<f64> {
 /// Times that are independent, and of what: of launches where both runs have enough, else of blocks.
 pub(super) fn units(first: &Times, second: &Times) -> (Vec<f64>, Vec<f64>, Level) {
     let (one, other) = (first.of_launches(), second.of_launches());
-    if one.len().min(other.len()) >= UNITS_MIN {
+    if one.len().min(other.len()) >= LAUNCHES_MIN {
         return (one, other, Level::Launch);
     }
     let of_blocks = |times: &Times| times.blocks.iter().map(|block| block.time_us).collect();

@@ -13,13 +13,15 @@ fn nested(launches: &[&[&[f64]]]) -> Nested {
 }
 
 #[test]
-fn the_level_is_the_highest_with_three_units() {
+fn the_level_is_the_highest_with_three_launches_or_five_blocks() {
     let block: &[f64] = &[1.0, 2.0];
     for (blocks, launches, level) in [
         (1, 1, Level::Sample),
         (2, 1, Level::Sample),
-        (3, 1, Level::Block),
-        (2, 2, Level::Block),
+        (4, 1, Level::Sample),
+        (5, 1, Level::Block),
+        (2, 2, Level::Sample),
+        (3, 2, Level::Block),
         (1, 2, Level::Sample),
         (1, 3, Level::Launch),
         (4, 3, Level::Launch),
@@ -53,16 +55,16 @@ fn steps_that_follow_each_other_count_less() {
     assert!(width(&slow) > 40, "{}", width(&slow));
 }
 
-/// Three blocks that differ more than their steps: far wider than by steps alone.
+/// Five blocks that differ more than their steps: far wider than by steps alone.
 #[test]
 fn blocks_that_differ_widen_the_interval() {
     let block =
         |level: f64| (0..20).map(|step| level + 0.001 * f64::from(step)).collect::<Vec<f64>>();
-    let blocks = [block(10.0), block(11.0), block(12.0)];
+    let blocks = [10.0, 10.5, 11.0, 11.5, 12.0].map(block);
     let blocks: Vec<&[f64]> = blocks.iter().map(Vec::as_slice).collect();
     let (low, high) = nested(&[&blocks]).interval().unwrap();
-    assert!(low < 9.0 && high > 13.0, "{low} {high}");
-    let same = [block(10.0), block(10.0), block(10.0)];
+    assert!(low < 10.1 && high > 11.9, "{low} {high}");
+    let same = [10.0; 5].map(block);
     let same: Vec<&[f64]> = same.iter().map(Vec::as_slice).collect();
     let (low, high) = nested(&[&same]).interval().unwrap();
     assert!(9.9 < low && high < 10.1, "{low} {high}");
@@ -83,12 +85,12 @@ fn the_same_samples_give_the_same_interval() {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         (0..5000).map(|_| random.random_range(1.0..2.0)).collect::<Vec<f64>>()
     };
-    let blocks: Vec<Vec<f64>> = (0..4).map(block).collect();
+    let blocks: Vec<Vec<f64>> = (0..5).map(block).collect();
     let blocks: Vec<&[f64]> = blocks.iter().map(Vec::as_slice).collect();
     let all = nested(&[&blocks]);
     let (low, high) = all.interval().unwrap();
     assert_eq!(all.interval(), Some((low, high)));
-    // 20,000 samples are thinned out, and still give their median.
+    // 25,000 samples are thinned out, and still give their median.
     assert!(low < 1.5 && 1.5 < high && high - low < 0.1, "{low} {high}");
 }
 
@@ -118,7 +120,7 @@ fn synthetic(random: &mut ChaCha8Rng, deviations: [f64; 3], counts: [usize; 3]) 
 fn intervals_cover_the_median() {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     for (deviations, counts) in [
-        ([0.0, 0.05, 0.05], [1, 3, 10]),
+        ([0.0, 0.05, 0.05], [1, 6, 10]),
         ([0.0, 0.05, 0.05], [1, 5, 10]),
         ([0.0, 0.0, 0.05], [1, 5, 10]),
         ([0.0, 0.05, 0.05], [1, 10, 10]),
@@ -155,4 +157,40 @@ fn components_are_those_of_the_machine() {
     assert_eq!(nested(&[&[&[1.0, 2.0]]]).components(), None, "one block");
     assert_eq!(nested(&[&[&[0.0], &[1.0]]]).components(), None, "no logarithm");
     assert_eq!(nested(&[&[&[1.0], &[1.0]]]).components(), None, "nothing varies");
+}
+
+/// Over all ways to divide six values, and seven, among blocks that are alike.
+#[test]
+fn ranks_of_blocks_have_the_mean_and_variance_of_chance() {
+    for sizes in [&[3, 3][..], &[2, 5], &[2, 2, 2]] {
+        let all: usize = sizes.iter().sum();
+        let ways = sizes.len().pow(all as u32);
+        let division = |mut code: usize| {
+            let mut blocks = vec![Vec::new(); sizes.len()];
+            for value in 0..all {
+                blocks[code % sizes.len()].push(value as f64);
+                code /= sizes.len();
+            }
+            blocks
+        };
+        let is_meant =
+            |blocks: &Vec<Vec<f64>>| blocks.iter().map(Vec::len).eq(sizes.iter().copied());
+        let ranks: Vec<BlockRanks> = (0..ways)
+            .map(division)
+            .filter(is_meant)
+            .map(|blocks| BlockRanks::of(&blocks.iter().collect::<Vec<_>>()).unwrap())
+            .collect();
+        let mean = |of: &dyn Fn(&BlockRanks) -> f64| {
+            ranks.iter().map(of).sum::<f64>() / ranks.len() as f64
+        };
+        assert!(mean(&|ranks| ranks.excess).abs() < 1e-9, "{sizes:?}");
+        let variance = mean(&|ranks| ranks.excess.powi(2));
+        assert!(
+            (variance - ranks[0].variance).abs() < 1e-9,
+            "{sizes:?}: {variance} {:?}",
+            ranks[0]
+        );
+    }
+    let none: [&[&[f64]]; 2] = [&[&[1.0, 2.0]], &[&[1.0], &[2.0]]];
+    assert!(none.iter().all(|blocks| nested(&[blocks]).block_ranks().is_none()));
 }

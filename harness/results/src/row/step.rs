@@ -3,6 +3,7 @@
 use super::columns::{Bandwidths, Confidence, Effort, Key, Negotiation, Run, Times, columns};
 use super::flat::{Columns, Empty, Field, Flat};
 use super::outcome::CaseOutcome;
+use crate::statistics::SAMPLES_MIN;
 
 columns! {
     /// A training step, whatever is tuned.
@@ -118,6 +119,23 @@ impl Training {
     pub fn compute_us(&self) -> f64 {
         let passes = self.backward_passes_per_step.unwrap_or(1) as f64;
         ((self.forward_ms + self.backward_ms) * passes + self.optimizer_ms) * 1e3
+    }
+}
+
+impl StepResult {
+    /// Removes the intervals of the medians.
+    pub fn withhold_intervals(&mut self) {
+        self.times = self.times.clone().without_interval();
+        (self.negotiation_us_p50_low, self.negotiation_us_p50_high) = (None, None);
+        (self.messages_p50_low, self.messages_p50_high) = (None, None);
+        self.confidence.interval_over = String::new();
+    }
+
+    /// The median has no interval, and not because its samples are too few.
+    pub fn lost_interval(&self) -> bool {
+        self.times.time_us_p50_low.is_none()
+            && (self.effort.samples >= SAMPLES_MIN
+                || self.confidence.speed_change_percent.is_some())
     }
 }
 
