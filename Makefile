@@ -9,7 +9,7 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-pdf test-parquet test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
+.PHONY: help test test-all format lint test-mpi test-mpich test-cluster test-browser test-pdf test-parquet test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
 	typst paper test-paper reference test-reference
 
 help:
@@ -29,23 +29,27 @@ help:
 
 test:
 	@mkdir -p $(TARGET) && : >$(KOLO_NOT_TESTED)
-	@if $(CARGO) fmt --version >/dev/null 2>&1; then \
-		echo "$(CARGO) fmt --all --check" && $(CARGO) fmt --all --check; \
-	else echo "formatting: rustfmt is missing (rustup component add rustfmt)" >>$(KOLO_NOT_TESTED); fi
+	@$(MAKE) --silent format
 	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --locked --workspace
 	@.ci/tools.sh not-tested
 
-# The tests of the workspace run again, over all worlds: nothing is built for that.
-test-all: test
+format:
+	@if $(CARGO) fmt --version >/dev/null 2>&1; then \
+		echo "$(CARGO) fmt --all --check" && $(CARGO) fmt --all --check; \
+	else echo "formatting: rustfmt is missing (rustup component add rustfmt)" >>$(KOLO_NOT_TESTED); fi
+
+# All that `make test` does, with the tests of the workspace over all worlds, and more.
+test-all:
 	-@.ci/tools.sh install
-	@.ci/tools.sh missing >$(KOLO_NOT_TESTED)
+	@mkdir -p $(TARGET) && .ci/tools.sh missing >$(KOLO_NOT_TESTED)
+	@$(MAKE) --silent format
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(MAKE) lint; fi
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	RUST_TEST_THREADS=$(TEST_THREADS) KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=60 KOLO_FUZZ_SECONDS=60 \
 		$(CARGO) test --locked --workspace
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
 	$(MAKE) test-pdf
-	$(MAKE) test-parquet
+	@.ci/tools.sh parts | grep -qx mpi || $(MAKE) test-parquet
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
 	@for part in mpi mpich cluster browser; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
@@ -65,15 +69,16 @@ lint:
 	@if .ci/tools.sh parts | grep -qx mpi; then set -x; $(CARGO) clippy --locked \
 		-p kolo -p transports -p measure -p tune --features kolo/mpi --all-targets -- -D warnings; fi
 
-# Ranks as processes: the suite under Open MPI in worlds of several sizes.
+# Ranks as processes: the suite under Open MPI in worlds of several sizes. One build with samples by columns, too.
 test-mpi:
-	$(CARGO) test --locked -p kolo --features mpi --test mpi
-	$(CARGO) test --locked -p kolo --features mpi --test all -- nccl::training cli::against
+	$(CARGO) test --locked -p kolo --features mpi,parquet --test mpi
+	$(CARGO) test --locked -p kolo --features mpi,parquet --test all -- nccl::training cli::against columnar
+	$(CARGO) test --locked -p results --features parquet --lib columnar
 	@if [ -x $(TARGET)/horovod/bin/python ]; then $(MAKE) test-horovod; fi
 
 # A case by the engine beside real Horovod.
 test-horovod:
-	KOLO_HOROVOD_PYTHON=$(TARGET)/horovod/bin/python $(CARGO) test --locked -p kolo --features mpi --test all -- \
+	KOLO_HOROVOD_PYTHON=$(TARGET)/horovod/bin/python $(CARGO) test --locked -p kolo --features mpi,parquet --test all -- \
 		--ignored real_horovod
 
 # The same suite under MPICH. Another setting for mpi-sys makes Cargo keep this build apart from Open MPI's.
@@ -83,15 +88,15 @@ test-mpich:
 
 # sbatch on virtual nodes with real Slurm daemons, and everything that breaks there.
 test-cluster:
-	$(CARGO) build --locked -p kolo -p switch --features kolo/mpi
+	$(CARGO) build --locked -p kolo -p switch --features kolo/mpi,kolo/parquet
 	KOLO=$(TARGET)/debug/kolo slurm/test-virtual-cluster
-	KOLO_CLUSTER_TESTS=1 $(CARGO) test --locked -p kolo --features mpi --test cluster
+	KOLO_CLUSTER_TESTS=1 $(CARGO) test --locked -p kolo --features mpi,parquet --test cluster
 
 # Figures as PDF: some 60 crates more, which nothing else needs, and which a core builds in a minute and a half.
 test-pdf:
 	$(CARGO) test --locked -p plots --features pdf --test figures -- pdf
 
-# Samples by columns: 15 crates more, one of them the C library zstd, and all of ours once more with the feature.
+# Samples by columns, where there is no MPI: 15 crates more, one of them the C library zstd, and all of ours once more.
 test-parquet:
 	$(CARGO) test --locked -p results --features parquet --lib columnar
 	$(CARGO) test --locked -p kolo --features parquet --test all -- columnar

@@ -7,6 +7,7 @@ pub type TensorId = usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum DataType {
+    U8,
     I32,
     I64,
     F16,
@@ -17,12 +18,20 @@ pub enum DataType {
 
 impl DataType {
     /// Every element type.
-    pub const ALL: [DataType; 6] =
-        [DataType::F32, DataType::F64, DataType::F16, DataType::BF16, DataType::I32, DataType::I64];
+    pub const ALL: [DataType; 7] = [
+        DataType::F32,
+        DataType::F64,
+        DataType::F16,
+        DataType::BF16,
+        DataType::I32,
+        DataType::I64,
+        DataType::U8,
+    ];
 
     /// The one spelling of its name.
     pub fn name(self) -> &'static str {
         match self {
+            DataType::U8 => "u8",
             DataType::I32 => "i32",
             DataType::I64 => "i64",
             DataType::F16 => "f16",
@@ -35,6 +44,7 @@ impl DataType {
     /// Bytes of one element.
     pub fn size_bytes(self) -> usize {
         match self {
+            DataType::U8 => 1,
             DataType::F16 | DataType::BF16 => 2,
             DataType::I32 | DataType::F32 => 4,
             DataType::I64 | DataType::F64 => 8,
@@ -43,12 +53,13 @@ impl DataType {
 
     /// True for integers.
     pub fn is_integer(self) -> bool {
-        matches!(self, DataType::I32 | DataType::I64)
+        matches!(self, DataType::U8 | DataType::I32 | DataType::I64)
     }
 
     /// Horovod's code; bfloat16, which Horovod lacks, is 10.
     pub fn code(self) -> u8 {
         match self {
+            DataType::U8 => 0,
             DataType::I32 => 4,
             DataType::I64 => 5,
             DataType::F16 => 6,

@@ -1,6 +1,6 @@
 //! The summary of a sweep.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use crate::fastest;
@@ -163,8 +163,7 @@ fn part(rows: &[&StepRow], text: &mut String) {
     }
     let _ = writeln!(
         text,
-        "{}: {} gradients, {:.1} MB, {} rank{} on {} node{} over {}{}{}; step time, median with \
-         95 % interval{}",
+        "{}: {} gradients, {:.1} MB, {} rank{} on {} node{} over {}{}{}; step time, median{}",
         training.workload,
         tuning.tensors,
         key.size_bytes as f64 / 1e6,
@@ -280,15 +279,15 @@ impl fmt::Display for Change {
     }
 }
 
-/// What intervals take as independent, if all take the same.
+/// What intervals take as independent, if all take the same; nothing if there are none.
 fn over(rows: &[&StepRow]) -> String {
     let of = |row: &&StepRow| Some(row.outcome.right()?.confidence.interval_over.clone());
-    let mut levels: Vec<String> = rows.iter().filter_map(of).collect();
-    levels.sort();
-    levels.dedup();
-    match &levels[..] {
-        [level] if !level.is_empty() => format!(" over {level}"),
-        _ => String::new(),
+    let levels: BTreeSet<String> = rows.iter().filter_map(of).collect();
+    let mut levels = levels.iter().filter(|level| !level.is_empty());
+    match (levels.next(), levels.next()) {
+        (None, _) => String::new(),
+        (Some(level), None) => format!(" with 95 % interval over {level}"),
+        _ => " with 95 % interval".into(),
     }
 }
 

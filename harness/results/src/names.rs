@@ -109,6 +109,7 @@ pub fn parse_dtype(name: &str) -> Result<DataType, UnknownName> {
         "bfloat16" => "bf16",
         "int32" => "i32",
         "int64" => "i64",
+        "uint8" => "u8",
         other => other,
     };
     DataType::ALL.into_iter().find(|dtype| dtype.name() == alias).ok_or_else(|| {

@@ -156,6 +156,15 @@ impl Nested {
         rounds
     }
 
+    /// The median of each launch, in a block of its own.
+    pub fn launch_medians(&self) -> Nested {
+        let median = |(&launch, blocks): (&usize, &BTreeMap<usize, Vec<f64>>)| {
+            let all = blocks.values().flatten().copied().collect();
+            median(all).map(|median| (launch, 0, median))
+        };
+        self.launches.iter().filter_map(median).collect()
+    }
+
     /// The blocks of all launches.
     fn blocks(&self) -> impl Iterator<Item = &Vec<f64>> {
         self.launches.values().flat_map(BTreeMap::values)

@@ -101,6 +101,7 @@ itself! {
     f64, DataType::F64, 53;
     i32, DataType::I32, 31;
     i64, DataType::I64, 63;
+    u8, DataType::U8, 8;
 }
 
 impl Element for f16 {
@@ -252,7 +253,7 @@ macro_rules! integer {
         }
     )* };
 }
-integer!(i32, i64);
+integer!(i32, i64, u8);
 
 /// Runs `$body` with `$type` standing for the element type of `$dtype`.
 #[macro_export]
@@ -281,6 +282,10 @@ macro_rules! for_dtype {
             }
             algorithms::control::DataType::I64 => {
                 type $type = i64;
+                $body
+            }
+            algorithms::control::DataType::U8 => {
+                type $type = u8;
                 $body
             }
         }

@@ -311,7 +311,7 @@ fn normal_range(dtype: DataType) -> Range<f64> {
         DataType::F16 => f16::MIN_POSITIVE.to_f64()..f16::MAX.to_f64(),
         DataType::F32 | DataType::BF16 => f32::MIN_POSITIVE.into()..f32::MAX.into(),
         DataType::F64 => f64::MIN_POSITIVE..f64::MAX,
-        DataType::I32 | DataType::I64 => 0.0..f64::INFINITY,
+        DataType::U8 | DataType::I32 | DataType::I64 => 0.0..f64::INFINITY,
     }
 }
 

@@ -309,11 +309,11 @@ mod tests {
     #[test]
     fn only_wide_floating_point_gradients_are_cast() {
         let framework = |compression| Framework { compression, ..Framework::default() };
-        use DataType::{BF16, F16, F32, F64, I32, I64};
+        use DataType::{BF16, F16, F32, F64, I32, I64, U8};
         for (compression, expected) in [
-            (Compression::None, [F32, F64, F16, BF16, I32, I64]),
-            (Compression::Fp16, [F16, F16, F16, BF16, I32, I64]),
-            (Compression::Bf16, [BF16, BF16, F16, BF16, I32, I64]),
+            (Compression::None, [F32, F64, F16, BF16, I32, I64, U8]),
+            (Compression::Fp16, [F16, F16, F16, BF16, I32, I64, U8]),
+            (Compression::Bf16, [BF16, BF16, F16, BF16, I32, I64, U8]),
         ] {
             let wires = DataType::ALL.map(|dtype| framework(compression).wire(dtype));
             assert_eq!(wires, expected, "{compression:?}");

@@ -212,6 +212,7 @@ pub fn in_words(version: i32) -> String {
 /// NCCL's number for an element type; it has all of ours.
 pub fn type_code(dtype: DataType) -> c_int {
     match dtype {
+        DataType::U8 => 1,
         DataType::I32 => 2,
         DataType::I64 => 4,
         DataType::F16 => 6,

@@ -111,11 +111,8 @@ impl Cluster {
         options: &[&str],
         more: &[&str],
     ) -> Result<Job<'_>, Failure> {
-        let folder = self.path(name);
-        let out = folder.display().to_string();
-        let arguments = [&[config, "--out", &out, "--timeout-seconds", "12"], more].concat();
-        let id = self.sbatch(options, &arguments)?;
-        Ok(Job { cluster: self, id, folder })
+        let more = [&["--timeout-seconds", "12"], more].concat();
+        self.submit_into(name, options, &[config], &more)
     }
 
     /// Submits the batch script without a configuration.
@@ -125,9 +122,20 @@ impl Cluster {
         options: &[&str],
         more: &[&str],
     ) -> Result<Job<'_>, Failure> {
+        self.submit_into(name, options, &[], more)
+    }
+
+    /// Submits the batch script with the folder of its results between these arguments.
+    fn submit_into(
+        &self,
+        name: &str,
+        options: &[&str],
+        before: &[&str],
+        after: &[&str],
+    ) -> Result<Job<'_>, Failure> {
         let folder = self.path(name);
         let out = folder.display().to_string();
-        let id = self.sbatch(options, &[&["--out", &out], more].concat())?;
+        let id = self.sbatch(options, &[before, &["--out", &out], after].concat())?;
         Ok(Job { cluster: self, id, folder })
     }
 

@@ -349,8 +349,11 @@ impl<'m> Synthetic<'m> {
     }
 
     /// That of its messages, which are alike in all settings.
+    /// Of launches, it is what the median one reaches.
     pub fn message_us(&self) -> Truth {
-        self.truth(&self.blocks.concat()).times(MESSAGE_US)
+        // Fewer than half of the launches have a bad node.
+        let machine = self.drawn.launch[0].exp();
+        Truth { machine, ..self.truth(&self.blocks.concat()) }.times(MESSAGE_US)
     }
 
     /// The setting with the shortest steps.

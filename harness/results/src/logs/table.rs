@@ -122,8 +122,9 @@ pub(super) fn dtype(name: &str) -> String {
         "double" | "float64" | "fp64" => "f64",
         "half" | "float16" | "fp16" => "f16",
         "bfloat16" => "bf16",
-        "int" | "int32" => "i32",
-        "int64" => "i64",
+        "int" | "int32" | "int32_t" => "i32",
+        "int64" | "int64_t" => "i64",
+        "uint8" | "uint8_t" => "u8",
         _ => return name.trim_start_matches("MPI_").to_ascii_lowercase(),
     };
     known.into()

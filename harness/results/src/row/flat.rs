@@ -157,10 +157,11 @@ pub(super) struct Flat {
     pub time_us_p90: Option<f64>,
     /// See `time_us_mean`.
     pub time_us_p99: Option<f64>,
-    /// of a sweep's step: what `time_us_p50_low` and `_high` take as independent: `launches` or `blocks` where there
-    /// are three or more, else `steps`; of `kolo bench`: `blocks` or `repetitions`; in `bandwidth.csv`: `launches`,
-    /// `blocks` (rounds of blocks, if there are three or more), `cases` (blocks of different cases in fewer rounds) or
-    /// `messages`
+    /// of a sweep's step: what `time_us_p50_low` and `_high` take as independent: `launches` (three or more), `blocks`
+    /// (five or more) or `steps`, and nothing where there is no interval: blocks of a case differ by more than their
+    /// steps, or the machine changed its speed; of `kolo bench`: `blocks` or `repetitions`; in `bandwidth.csv`:
+    /// `launches`, `blocks` (rounds of blocks, if there are five or more), `cases` (blocks of different cases in fewer
+    /// rounds) or `messages`
     pub interval_over: String,
     /// how much slower the machine was in its slowest part of the run than in its fastest, in percent, if that is more
     /// than 3: `time_us_p50_low` and `_high` are then empty, because blocks are not alike. An interval over launches

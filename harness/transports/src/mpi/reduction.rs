@@ -73,6 +73,7 @@ pub fn datatype(dtype: DataType) -> ffi::MPI_Datatype {
             DataType::F16 | DataType::BF16 => ffi::RSMPI_UINT16_T,
             DataType::F32 => ffi::RSMPI_FLOAT,
             DataType::F64 => ffi::RSMPI_DOUBLE,
+            DataType::U8 => ffi::RSMPI_UINT8_T,
             DataType::I32 => ffi::RSMPI_INT32_T,
             DataType::I64 => ffi::RSMPI_INT64_T,
         }

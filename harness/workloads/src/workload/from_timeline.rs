@@ -302,6 +302,7 @@ fn dtype(name: &str) -> Option<DataType> {
         "float64" => "f64",
         "int32" => "i32",
         "int64" => "i64",
+        "uint8" => "u8",
         other => other,
     };
     DataType::ALL.into_iter().find(|dtype| dtype.name() == ours)

@@ -1,5 +1,6 @@
 // What the kernels need of a GPU.
 
+typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef long long i64;

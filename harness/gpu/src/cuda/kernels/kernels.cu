@@ -49,6 +49,7 @@ INLINE void narrow(float wide, Brain& number) {
     number.bits = wide == wide ? rounded : bits >> 16 | 0x40;
 }
 
+INLINE u32 wrapped(u8 number) { return number; }
 INLINE u32 wrapped(int number) { return number; }
 INLINE u64 wrapped(i64 number) { return number; }
 INLINE float wrapped(float number) { return number; }
@@ -76,6 +77,7 @@ INLINE T combine(T mine, T other) {
 
 INLINE float scaled(float number, double factor) { return number * (float)factor; }
 INLINE double scaled(double number, double factor) { return number * factor; }
+INLINE u8 scaled(u8 number, double) { return number; }
 INLINE int scaled(int number, double) { return number; }
 INLINE i64 scaled(i64 number, double) { return number; }
 
@@ -151,6 +153,7 @@ REDUCE(f16, Half)
 REDUCE(bf16, Brain)
 REDUCE(i32, int)
 REDUCE(i64, i64)
+REDUCE(u8, u8)
 
 // ---- pack: pieces of many tensors from one place to another, cast and multiplied, in one launch
 
@@ -231,6 +234,7 @@ PACK(f16, Half, f16, Half)
 PACK(bf16, Brain, bf16, Brain)
 PACK(i32, int, i32, int)
 PACK(i64, i64, i64, i64)
+PACK(u8, u8, u8, u8)
 PACK(f32, float, f16, Half)
 PACK(f32, float, bf16, Brain)
 PACK(f64, double, f16, Half)
@@ -286,6 +290,7 @@ INLINE u32 mix(const Pattern& of, u64 offset) {
 
 INLINE void integer(int number, float& into) { into = (float)number; }
 INLINE void integer(int number, double& into) { into = number; }
+INLINE void integer(int number, u8& into) { into = (u8)number; }
 INLINE void integer(int number, int& into) { into = number; }
 INLINE void integer(int number, i64& into) { into = number; }
 
@@ -391,3 +396,4 @@ PATTERN(f16, Half)
 PATTERN(bf16, Brain)
 PATTERN(i32, int)
 PATTERN(i64, i64)
+PATTERN(u8, u8)

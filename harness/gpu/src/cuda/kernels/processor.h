@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef long long i64;

@@ -155,7 +155,7 @@ pub struct Arguments {
         hide_short_help = true
     )]
     pub groups: usize,
-    /// Element types, separated by commas: f32 (float), f64, f16, bf16, i32, i64, or all
+    /// Element types, separated by commas: f32 (float), f64, f16, bf16, i32, i64, u8 (uint8), or all
     #[arg(
         short = 'd',
         long = "datatype",

@@ -57,6 +57,7 @@ fn mpi_name(dtype: DataType) -> Option<&'static str> {
     match dtype {
         DataType::F32 => Some("MPI_FLOAT"),
         DataType::F64 => Some("MPI_DOUBLE"),
+        DataType::U8 => Some("MPI_UINT8_T"),
         DataType::I32 => Some("MPI_INT32_T"),
         DataType::I64 => Some("MPI_INT64_T"),
         DataType::F16 | DataType::BF16 => None,

@@ -135,6 +135,7 @@ pub fn dtype_name(dtype: DataType) -> &'static str {
         DataType::F64 => "double",
         DataType::F16 => "half",
         DataType::BF16 => "bfloat16",
+        DataType::U8 => "uint8",
         DataType::I32 => "int32",
         DataType::I64 => "int64",
     }

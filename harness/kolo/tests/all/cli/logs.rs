@@ -399,6 +399,10 @@ fn bench_takes_the_options_of_nccl_tests_and_writes_its_json() {
         assert!(rows.clone().all(|row| row.split_whitespace().count() == 13), "{table}");
     }
     run(&["--out-prefix", "t"]).says(2, "t-ring.txt: File exists");
+    let ended = run(&["-d", "uint8", "-o", "sum,prod,max"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert_eq!(ended.stdout.matches(" uint8 ").count(), 2 * 3, "{}", ended.stdout);
+    assert!(ended.stdout.contains("# Out of bounds values : 0 OK"), "{}", ended.stdout);
     let ended = run(&["--format", "osu"]);
     assert!(ended.stdout.contains("\n# OSU MPI Allreduce Latency Test\n"), "{}", ended.stdout);
     for (options, expected) in [
@@ -406,7 +410,7 @@ fn bench_takes_the_options_of_nccl_tests_and_writes_its_json() {
         (&["-N", "0"], "-N 0: a run without end is not offered, expected at least 1"),
         (&["-G", "1"], "-G requires --transport cuda"),
         (&["-z", "4"], "4 is not in 0..=3"),
-        (&["-d", "uint8"], "element type \"uint8\" is unknown; choose from f32"),
+        (&["-d", "uint16"], "element type \"uint16\" is unknown; choose from f32"),
         (
             &["-g", "2", "--transport", "mpi"],
             "-t and -g ask for 2 ranks per process, but over mpi a process has one",
