@@ -299,7 +299,8 @@ fn patterns_are_filled_and_checked_as_on_the_processor() {
     }
 }
 
-/// Unwritten memory is wrong whatever the expected value: a NaN, or a large and even negative number.
+/// Unwritten memory is wrong whatever the expected value: a NaN, or a large and even negative number. A byte has no value
+/// that is never expected: most of them are wrong.
 #[test]
 fn what_nobody_wrote_is_wrong() {
     let Some(library) = processor::kernels() else { return };
@@ -315,6 +316,10 @@ fn what_nobody_wrote_is_wrong() {
         let got = got.next_multiple_of(8);
         let values = Values { elements: 4095, ..values };
         run(library, &Work::Check { dtype, got, wrong: address, values, factor: 1.0 });
-        assert_eq!(wrong, [4095, 0], "{dtype:?} {op:?}");
+        if dtype == DataType::U8 {
+            assert!(wrong[0] > 4000, "{dtype:?} {op:?}: {wrong:?}");
+        } else {
+            assert_eq!(wrong, [4095, 0], "{dtype:?} {op:?}");
+        }
     }
 }

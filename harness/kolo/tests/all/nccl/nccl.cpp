@@ -281,7 +281,7 @@ static std::string tuning() {
 }
 
 static const size_t SIZES[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
-static const char* TYPES[] = {"", "", "i32", "", "i64", "", "f16", "f32", "f64", "bf16"};
+static const char* TYPES[] = {"", "u8", "i32", "", "i64", "", "f16", "f32", "f64", "bf16"};
 static const char* OPS[] = {"sum", "product", "max", "min"};
 
 // Combines as many vectors as there are ranks, each as long as the result.
@@ -301,7 +301,7 @@ static void reduce_all(int ranks, char* vectors, void* into, size_t elements, in
     if (elements) kernel(&work);
 }
 
-static bool is_wrong(int type, int op = 0) { return type < 2 || type > 9 || !*TYPES[type] || op < 0 || op > 3; }
+static bool is_wrong(int type, int op = 0) { return type < 1 || type > 9 || !*TYPES[type] || op < 0 || op > 3; }
 
 extern "C" {
 int ncclGetVersion(int* version) {
