@@ -88,7 +88,8 @@ test-mpich:
 
 # sbatch on virtual nodes with real Slurm daemons, and everything that breaks there.
 test-cluster:
-	$(CARGO) build --locked -p kolo -p switch --features kolo/mpi,kolo/parquet
+	$(CARGO) test --locked -p kolo --features mpi,parquet --test cluster --no-run
+	$(CARGO) build --locked -p switch
 	KOLO=$(TARGET)/debug/kolo slurm/test-virtual-cluster
 	KOLO_CLUSTER_TESTS=1 $(CARGO) test --locked -p kolo --features mpi,parquet --test cluster
 
