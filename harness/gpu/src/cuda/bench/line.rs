@@ -23,9 +23,6 @@ const LOOKED_AT: usize = 1 << 14;
 /// Bytes of the two words that a check writes.
 const VERDICT_BYTES: usize = 16;
 
-/// So many of few bytes, beyond an eighth of all, may be right by chance.
-const CHANCE: usize = 8;
-
 /// Bytes that are no result of any reduction: NaN, or for integers a large negative number that is even.
 fn poison_of(dtype: DataType) -> u8 {
     if dtype.is_integer() { 0x80 } else { 0xFF }
@@ -331,18 +328,18 @@ impl Line {
             self.verdict(streams, rank_stream, memories.verdict, (0, probe, elements))
         });
         streams.release(probe)?;
+        // The processor's check of the same: a byte may be right by chance.
+        let mut unwritten = Memory::new(size_bytes);
+        unwritten.elements_mut::<u8>().fill(byte);
+        let own = [(0, &unwritten)];
+        let wrong = for_dtype!(self.dtype, T => self.pattern.check::<T>(0, &own)).count;
         match found? {
-            [count, 0] if count == elements as u64 => Ok(()),
-            // No byte is one that is never expected: some are right by chance.
-            [count, _]
-                if self.dtype == DataType::U8
-                    && count as usize + elements / 8 + CHANCE >= elements =>
-            {
-                Ok(())
-            }
+            [count, first] if count == wrong as u64 && (first == 0 || wrong < elements) => Ok(()),
             [count, _] => Err(CudaError::Failed {
                 call: "the kernel that checks".into(),
-                why: format!("it reports {count} of {elements} unwritten elements as wrong"),
+                why: format!(
+                    "it reports {count} of {elements} unwritten elements as wrong, expected {wrong}"
+                ),
             }),
         }
     }
