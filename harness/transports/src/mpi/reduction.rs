@@ -1,5 +1,6 @@
-//! MPI's names for the types and reductions of this project. MPI has no 16-bit floats: the library calls this
-//! project's kernels for them.
+//! MPI's names for the types and reductions of this project. The library calls this project's kernels for 16-bit
+//! floats, which MPI does not have, and for unsigned bytes, which some versions compare as signed ones: MPICH 4.0.2
+//! (its issue 6083) and Open MPI 4.1.2 to 4.1.4 (its issues 10525 and 10648).
 
 use std::ffi::{c_int, c_void};
 
@@ -9,12 +10,12 @@ use mpi::ffi;
 use crate::kernel::{ElementOp, kernel};
 
 /// Types for which the library calls this project's kernels.
-const HALVES: [DataType; 2] = [DataType::F16, DataType::BF16];
+const TYPES: [DataType; 3] = [DataType::F16, DataType::BF16, DataType::U8];
 const COMBINES: [ElementOp; 4] =
     [ElementOp::Sum, ElementOp::Min, ElementOp::Max, ElementOp::Product];
 
-/// Reductions of 16-bit floats, created once.
-pub struct Reductions([[ffi::MPI_Op; COMBINES.len()]; HALVES.len()]);
+/// Reductions of these types, created once.
+pub struct Reductions([[ffi::MPI_Op; COMBINES.len()]; TYPES.len()]);
 
 impl Reductions {
     /// Registers them with the library.
@@ -22,7 +23,7 @@ impl Reductions {
     /// # Errors
     /// The library's code.
     pub fn new() -> Result<Reductions, c_int> {
-        let half = |functions: [ffi::MPI_User_function; COMBINES.len()]| {
+        let create = |functions: [ffi::MPI_User_function; COMBINES.len()]| {
             let mut ops = [null(); COMBINES.len()];
             for (op, function) in ops.iter_mut().zip(functions) {
                 // SAFETY: MPI is initialized, and the function meets MPI's requirements.
@@ -34,17 +35,33 @@ impl Reductions {
             Ok(ops)
         };
         Ok(Reductions([
-            half([Some(call::<0, 0>), Some(call::<0, 1>), Some(call::<0, 2>), Some(call::<0, 3>)])?,
-            half([Some(call::<1, 0>), Some(call::<1, 1>), Some(call::<1, 2>), Some(call::<1, 3>)])?,
+            create([
+                Some(call::<0, 0>),
+                Some(call::<0, 1>),
+                Some(call::<0, 2>),
+                Some(call::<0, 3>),
+            ])?,
+            create([
+                Some(call::<1, 0>),
+                Some(call::<1, 1>),
+                Some(call::<1, 2>),
+                Some(call::<1, 3>),
+            ])?,
+            create([
+                Some(call::<2, 0>),
+                Some(call::<2, 1>),
+                Some(call::<2, 2>),
+                Some(call::<2, 3>),
+            ])?,
         ]))
     }
 
     /// The reduction of a type.
     pub fn op(&self, dtype: DataType, combine: ElementOp) -> ffi::MPI_Op {
-        let half = HALVES.iter().position(|half| *half == dtype);
-        let own = COMBINES.iter().position(|own| *own == combine);
-        if let (Some(half), Some(own)) = (half, own) {
-            return self.0[half][own];
+        let row = TYPES.iter().position(|own| *own == dtype);
+        let column = COMBINES.iter().position(|own| *own == combine);
+        if let (Some(row), Some(column)) = (row, column) {
+            return self.0[row][column];
         }
         // SAFETY: constants of the library.
         unsafe {
@@ -80,8 +97,8 @@ pub fn datatype(dtype: DataType) -> ffi::MPI_Datatype {
     }
 }
 
-/// Combines `*length` 16-bit floats into those at `into`.
-unsafe extern "C" fn call<const HALF: usize, const COMBINE: usize>(
+/// Combines `*count` elements into those at `into`.
+unsafe extern "C" fn call<const TYPE: usize, const COMBINE: usize>(
     from: *mut c_void,
     into: *mut c_void,
     count: *mut c_int,
@@ -89,7 +106,7 @@ unsafe extern "C" fn call<const HALF: usize, const COMBINE: usize>(
 ) {
     // SAFETY: that many elements of the type for which the reduction is used; they do not overlap.
     unsafe {
-        let combine = kernel(HALVES[HALF], COMBINES[COMBINE]);
+        let combine = kernel(TYPES[TYPE], COMBINES[COMBINE]);
         combine(into.cast(), &[from.cast_const().cast()], *count as usize);
     }
 }
