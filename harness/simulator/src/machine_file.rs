@@ -209,11 +209,12 @@ impl MachineFile {
     /// How messages and computation slow each other down; not at all without `[interference]`.
     pub fn interference(&self) -> training::Interference {
         let Some(file) = &self.interference else { return training::Interference::default() };
-        let Interference { multiprocessors, memory_per_gb_s, messages } = file;
+        let Interference { multiprocessors, memory_per_gb_s, messages, gpu_gb_s } = file;
         training::Interference {
             fixed: multiprocessors.value,
             per_byte_s: memory_per_gb_s.value * 1e-9,
             messages: messages.as_ref().map_or(0.0, |share| share.value),
+            gpu_bytes_s: gpu_gb_s.as_ref().map_or(0.0, |gb_s| gb_s.value * 1e9),
         }
     }
 

@@ -86,14 +86,25 @@ pub struct Interference {
     pub fixed: f64,
     /// ... and for each byte per second of the message's bus bandwidth.
     pub per_byte_s: f64,
-    /// What a message's bytes take longer beside computation, in parts of their time.
+    /// What a message takes longer beside computation where the GPU limits it, in parts of its time.
     pub messages: f64,
+    /// Bytes per second of bus bandwidth up to which the GPU moves messages alone; 0: it limits every message.
+    pub gpu_bytes_s: f64,
 }
 
 impl Interference {
     /// The factor by which computation takes longer beside a message of that bus bandwidth in bytes per second.
     pub fn slowdown(&self, bytes_s: f64) -> f64 {
         1.0 + self.fixed + self.per_byte_s * bytes_s
+    }
+
+    /// What the bytes of a message of that bus bandwidth take longer beside computation, in parts of their time. A
+    /// network that is slower than the GPU leaves it time.
+    pub fn longer(&self, bytes_s: f64) -> f64 {
+        if self.gpu_bytes_s == 0.0 {
+            return self.messages;
+        }
+        ((1.0 + self.messages) * bytes_s / self.gpu_bytes_s - 1.0).clamp(0.0, self.messages)
     }
 }
 

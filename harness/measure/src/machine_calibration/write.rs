@@ -104,6 +104,7 @@ pub fn with_processors(
             source: "by design: the other parameter has all of it".into(),
         },
         messages: None,
+        gpu_gb_s: None,
     });
     file
 }

@@ -38,6 +38,7 @@ impl Parameter {
     /// The key, the value found, the value expected.
     pub(crate) fn check(&self, key: &str) -> Result<(), Invalid> {
         let (most, unit) = match key.rsplit_once('_') {
+            _ if key == "interference.gpu_gb_s" => (MOST_GB_S, "GB/s (10^9 bytes per second)"),
             _ if key == "interference.messages" => (10.0, "of the messages' time"),
             _ if key.starts_with("interference.") => (10.0, "of the computation's time"),
             _ if key.ends_with("samples_s") => (1e9, "samples per second"),
@@ -47,7 +48,7 @@ impl Parameter {
             Some((_, "cv")) => (1.0, "of the mean"),
             _ => (1e3, "channels"),
         };
-        let is_share = key.starts_with("interference.");
+        let is_share = key.starts_with("interference.") && !unit.starts_with("GB/s");
         let least = match unit {
             "channels" | "samples per second" => 1e-6,
             _ if key.ends_with("gb_s") && !is_share => 1e-6,

@@ -296,9 +296,14 @@ pub struct Interference {
     pub multiprocessors: Parameter,
     /// ... and for each 10^9 bytes per second of a message's bus bandwidth: messages use the GPU's memory.
     pub memory_per_gb_s: Parameter,
-    /// What a message's bytes take longer while computation goes on beside it, in parts of their time. Default: nothing.
+    /// What a message's bytes take longer while computation goes on beside it, in parts of their time, where the GPU limits
+    /// the message. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Parameter>,
+    /// The rate at which a GPU moves messages while it does nothing else, in 10^9 bytes per second: a slower network leaves
+    /// it time. Default: the GPU limits every message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_gb_s: Option<Parameter>,
 }
 
 impl Interference {
@@ -307,6 +312,7 @@ impl Interference {
             ("multiprocessors", Some(&mut self.multiprocessors)),
             ("memory_per_gb_s", Some(&mut self.memory_per_gb_s)),
             ("messages", self.messages.as_mut()),
+            ("gpu_gb_s", self.gpu_gb_s.as_mut()),
         ];
         keyed("interference", all)
     }

@@ -146,12 +146,17 @@ impl Progress {
         let packing_s = job.control.packing_s(tensors.len(), bytes as f64) / pieces;
         let next = packed(job.data.next(piece_bytes, job.overlap), packing_s);
         let begin_s = self.stream_free_s.max(ready_s);
-        let bytes_s = piece_bytes * bus_factor(job.ranks) / next.at_s;
+        let interference = &job.interference;
         // One rank alone sends nothing.
-        let slowdown = if next.at_s > 0.0 { job.interference.slowdown(bytes_s) } else { 1.0 };
-        let longer_s =
-            self.longer_s(job, begin_s, slowdown, (pieces * next.at_s, pieces * next.bandwidth_s));
-        let longer_s = longer_s / pieces;
+        let (slowdown, longer_by) = if next.at_s > 0.0 {
+            let bytes_s = piece_bytes * bus_factor(job.ranks) / next.at_s;
+            (interference.slowdown(bytes_s), interference.longer(bytes_s))
+        } else {
+            (1.0, 0.0)
+        };
+        let alone_s = pieces * next.at_s;
+        let beside_s = alone_s + longer_by * pieces * next.bandwidth_s;
+        let longer_s = self.longer_s(job, begin_s, slowdown, (alone_s, beside_s)) / pieces;
         let next = longer(next, longer_s);
         self.stream_free_s = begin_s + pieces * next.at_s;
         self.busy.add(begin_s, self.stream_free_s, slowdown);
@@ -166,15 +171,15 @@ impl Progress {
         });
     }
 
-    /// How much longer a message takes, all its pieces together, since the slowest rank computes beside it.
+    /// How much longer a message takes, all its pieces together, since the slowest rank computes beside it: from its times
+    /// alone and beside computation throughout.
     fn longer_s(
         &self,
         job: &Job,
         begin_s: f64,
         slowdown: f64,
-        (alone_s, bytes_s): (f64, f64),
+        (alone_s, beside_s): (f64, f64),
     ) -> f64 {
-        let beside_s = alone_s + job.interference.messages * bytes_s;
         if beside_s <= alone_s {
             return 0.0;
         }
