@@ -111,9 +111,14 @@ pub fn check<'g>(
     let gradients = reduced.map(|(index, first)| {
         let of_rank = |(rank, gradients): (Rank, &'g Gradients)| (rank, &gradients.sums[index]);
         let of_all: Vec<_> = ranks.clone().map(of_rank).collect();
-        for_dtype!(job.dtype, T => pattern(job).check::<T>(first, &of_all))
+        wrong(job, first, &of_all)
     });
     gradients.fold(Wrong::default(), Wrong::and)
+}
+
+/// Compares the elements of one gradient, the first of which has that index.
+fn wrong(job: &Job, first: usize, of_all: &[(Rank, &Memory)]) -> Wrong {
+    for_dtype!(job.dtype, T => pattern(job).check::<T>(first, of_all))
 }
 
 fn pattern(job: &Job) -> Pattern {
