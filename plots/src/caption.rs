@@ -161,7 +161,14 @@ fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
     if bare == points {
         return vec!["median without interval".to_string(), samples];
     }
-    let interval = if over_seeds { "95 % interval over seeds" } else { "95 % interval" };
+    let has_parameters = rows.iter().any(|row| row.interval_over == "seeds and parameters");
+    let interval = match over_seeds {
+        true if has_parameters => {
+            "95 % interval over seeds, and all parameters of the machine at either end of their ranges"
+        }
+        true => "95 % interval over seeds",
+        false => "95 % interval",
+    };
     let mut parts = vec![format!("median with {interval}"), samples];
     if bare > 0 {
         parts.push(format!("{bare} of {points} points have no interval"));
@@ -301,6 +308,8 @@ mod tests {
                       itself chooses) · 10 seeds\n";
         assert!(text.starts_with(origin), "{text}");
         assert!(text.contains("Median with 95 % interval over seeds; 30 samples per"), "{text}");
+        let text = of(&[row.with("interval_over", "seeds and parameters")]);
+        assert!(text.contains("all parameters of the machine at either end"), "{text}");
         let text = of(&[row.clone(), row.with("driven", "classes").with("seeds", "3")]);
         assert!(text.contains(" · 3 to 10 seeds per point\n"), "{text}");
         assert!(text.contains("; one rank of each class driven in 1 of 2 points;"), "{text}");

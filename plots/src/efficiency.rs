@@ -134,10 +134,16 @@ impl Base {
         let Some(per_rank) = per_rank else { return Estimate::default() };
         let share = |throughput: f64| throughput / ranks_of(row) / per_rank;
         let Estimate { value, interval } = row.throughput();
-        Estimate {
-            value: value.map(share),
-            interval: interval.map(|(low, high)| (share(low), share(high))),
-        }
+        let value = value.map(share);
+        let Estimate { value: own, interval: of_own } = row.efficiency;
+        let interval = match (value, own, of_own) {
+            // What changes the base as well hardly changes the efficiency.
+            (Some(value), Some(own), Some((low, high))) => {
+                Some((value * low / own, value * high / own))
+            }
+            _ => interval.map(|(low, high)| (share(low), share(high))),
+        };
+        Estimate { value, interval }
     }
 
     /// In words; empty if it is not known.

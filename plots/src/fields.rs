@@ -8,7 +8,7 @@ use crate::rows::{Estimate, PARTS};
 
 /// Columns that may be missing, in which case their values are not known: the case's name, which no
 /// figure needs, parts of a measured step, and columns of control planes and simulations, which files of older versions lack.
-const LATER: [&str; 36] = [
+const LATER: [&str; 37] = [
     "over_best",
     "over_best_low",
     "case",
@@ -34,6 +34,7 @@ const LATER: [&str; 36] = [
     "driven",
     "batch",
     "seeds",
+    "interval_over",
     "throughput_samples_s_p50",
     "throughput_samples_s_p50_low",
     "throughput_samples_s_p50_high",

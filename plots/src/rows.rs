@@ -194,6 +194,8 @@ pub(crate) struct Row {
     /// Samples per rank and step of training.
     pub batch: Option<f64>,
     pub seeds: Option<f64>,
+    /// What intervals contain, if a simulation states it.
+    pub interval_over: String,
     pub throughput_samples_s: Estimate,
     pub efficiency: Estimate,
     pub efficiency_base_ranks: Option<f64>,
@@ -426,6 +428,7 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         driven: fields.text("driven")?,
         batch: fields.number("batch")?,
         seeds: fields.number("seeds")?,
+        interval_over: fields.text("interval_over")?,
         throughput_samples_s: fields.estimate(
             "throughput_samples_s_p50",
             "throughput_samples_s_p50_low",

@@ -60,6 +60,9 @@ pub struct Simulate {
     /// Up to this world size every rank's state machine is driven; of larger ones some.
     #[serde(default)]
     pub drive_all_up_to: usize,
+    /// Intervals contain what all parameters of the machine together change at either end of their ranges.
+    #[serde(default)]
+    pub vary_parameters: bool,
 }
 
 impl Simulate {
@@ -78,6 +81,7 @@ impl Simulate {
             steps: default_steps(),
             engine: Engine::default(),
             drive_all_up_to: 0,
+            vary_parameters: false,
         }
     }
 }

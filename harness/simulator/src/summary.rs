@@ -11,10 +11,15 @@ pub fn text(plan: &Plan, rows: &[SimulatedStepRow]) -> String {
     let simulate = &plan.config.simulate;
     let _ = writeln!(
         text,
-        "SIMULATED on {} ({}); {} seeds; {}",
+        "SIMULATED on {} ({}); {} seeds{}; {}",
         plan.machine.name,
         plan.machine.about,
         simulate.seeds,
+        if simulate.vary_parameters {
+            ", intervals with all parameters at either end of their ranges"
+        } else {
+            ""
+        },
         plan.jitter.in_words()
     );
     for model in &plan.config.model {

@@ -9,7 +9,7 @@ use algorithms::fusion;
 use rayon::prelude::*;
 use thiserror::Error;
 
-use super::config::{Case, Config, Model};
+use super::config::{Case, Config, Model, Simulate};
 use super::data_plane::{DataPlane, DataPlaneError};
 use super::jitter::Jitter;
 use super::machine_file::MachineFile;
@@ -40,6 +40,8 @@ pub struct Plan {
 pub struct Simulated {
     /// For each seed.
     pub steps: Vec<Vec<Step>>,
+    /// With the first seed, on each machine of [`Plan::at_ends`].
+    pub at_ends: Vec<Vec<Step>>,
     /// The engine that simulated the messages.
     pub engine: &'static str,
     /// Which state machines ran.
@@ -116,15 +118,35 @@ impl Plan {
     /// Every case with its result, in the order of the configuration.
     pub fn run(&self, progress: impl Fn() + Sync) -> Vec<(Case<'_>, Result<Simulated, CaseError>)> {
         let data = self.data_planes();
+        let ends = self.at_ends();
+        let ends: Vec<_> = ends.iter().map(|plan| (plan, plan.data_planes())).collect();
         let cases = self.config.cases();
+        let simulate = |case: &Case| {
+            let mut simulated = self.simulate(case, &data)?;
+            for (plan, data) in &ends {
+                simulated.at_ends.extend(plan.simulate(case, data)?.steps);
+            }
+            Ok(simulated)
+        };
         let run = |case: &Case| {
-            let simulated = self.simulate(case, &data);
+            let simulated = simulate(case);
             progress();
             simulated
         };
         // Spreads cases that share simulated messages.
         let results: Vec<_> = cases.par_iter().with_max_len(1).map(run).collect();
         cases.into_iter().zip(results).collect()
+    }
+
+    /// The same with one seed, on a machine with every parameter at the slower end of its range, and on one with all at the
+    /// faster end; none unless the configuration varies parameters.
+    fn at_ends(&self) -> Vec<Plan> {
+        let Plan { config, machine, workloads, .. } = self;
+        let ends: &[bool] = if config.simulate.vary_parameters { &[true, false] } else { &[] };
+        let simulate = Simulate { seeds: 1, ..config.simulate.clone() };
+        let config = Config { simulate, ..config.clone() };
+        let of = |&slow| Plan::of(config.clone(), machine.at_ends(slow), workloads.clone());
+        ends.iter().map(of).collect()
     }
 
     fn data_planes(&self) -> DataPlanes {
@@ -150,7 +172,7 @@ impl Plan {
             let steps = training::simulate(&job, simulate.warmup_steps + simulate.steps)?;
             all.push(steps[simulate.warmup_steps..].to_vec());
         }
-        Ok(Simulated { steps: all, engine: data.engine(), drive })
+        Ok(Simulated { steps: all, at_ends: Vec::new(), engine: data.engine(), drive })
     }
 
     /// The gradients of a model of this configuration.

@@ -96,11 +96,26 @@ fn over_seeds(simulated: &Simulated, value: impl Fn(&Step) -> f64) -> Summary {
 
 /// Samples per second of all ranks together, for each seed.
 pub fn throughputs(case: &Case, simulated: &Simulated) -> Vec<f64> {
+    simulated.steps.iter().map(|steps| throughput(case, steps)).collect()
+}
+
+fn throughput(case: &Case, steps: &[Step]) -> f64 {
     let samples = (case.model.batch * case.policy.backward_passes_per_step * case.ranks) as f64;
-    let mean = |steps: &Vec<Step>| {
-        samples * steps.len() as f64 / steps.iter().map(|step| step.time).sum::<f64>()
-    };
-    simulated.steps.iter().map(mean).collect()
+    samples * steps.len() as f64 / steps.iter().map(|step| step.time).sum::<f64>()
+}
+
+/// By how much the throughput with the first seed changes at each end of the parameters' ranges.
+fn changes(case: &Case, simulated: &Simulated) -> Vec<f64> {
+    let nominal = throughput(case, &simulated.steps[0]);
+    simulated.at_ends.iter().map(|steps| throughput(case, steps) / nominal).collect()
+}
+
+/// The interval of a median over seeds, wider by what the ends of the parameters' ranges change.
+fn interval(summary: &Summary, changes: &[f64]) -> (Option<f64>, Option<f64>) {
+    let (low, high) = ends(summary);
+    let least = changes.iter().fold(1.0_f64, |least, &change| least.min(change));
+    let most = changes.iter().fold(1.0_f64, |most, &change| most.max(change));
+    (low.map(|low| low * least), high.map(|high| high * most))
 }
 
 fn result(
@@ -113,7 +128,11 @@ fn result(
     let time = over_seeds(simulated, |step| step.time * 1e6);
     let throughputs = throughputs(case, simulated);
     let throughput = Summary::of(&throughputs).expect("there is a seed");
-    let (throughput_samples_s_p50_low, throughput_samples_s_p50_high) = ends(&throughput);
+    let changes = changes(case, simulated);
+    let (throughput_samples_s_p50_low, throughput_samples_s_p50_high) =
+        interval(&throughput, &changes);
+    let longer: Vec<f64> = changes.iter().map(|change| 1.0 / change).collect();
+    let (time_us_p50_low, time_us_p50_high) = interval(&time, &longer);
     let efficiency = base.map(|(base_case, base)| {
         let base = self::throughputs(base_case, base);
         // Seed by seed: the same jitter in both.
@@ -121,10 +140,21 @@ fn result(
         let each: Vec<f64> = throughputs.iter().zip(&base).map(|(a, b)| a / b * scale).collect();
         Summary::of(&each).expect("there is a seed")
     });
-    let (efficiency_p50_low, efficiency_p50_high) = efficiency.as_ref().map_or((None, None), ends);
+    let of_base = base.map_or_else(Vec::new, |(case, simulated)| self::changes(case, simulated));
+    let relative: Vec<f64> = changes.iter().zip(&of_base).map(|(own, base)| own / base).collect();
+    let (efficiency_p50_low, efficiency_p50_high) =
+        efficiency.as_ref().map_or((None, None), |efficiency| interval(efficiency, &relative));
+    let interval_over = if changes.is_empty() { "" } else { "seeds and parameters" };
     SimulatedStepResult {
         // A quantile over steps is none over seeds.
-        times: Times { time_us_p90: None, time_us_p99: None, ..Times::of(&time) },
+        times: Times {
+            time_us_p50_low,
+            time_us_p50_high,
+            time_us_p90: None,
+            time_us_p99: None,
+            ..Times::of(&time)
+        },
+        interval_over: interval_over.into(),
         transfer: Transfer {
             part_latency_us: us(&|step| step.latency),
             part_bandwidth_us: us(&|step| step.bandwidth),
@@ -152,5 +182,52 @@ fn result(
         part_jitter_us: us(&|step| step.jitter),
         part_cycle_us: us(&|step| step.cycle),
         part_negotiation_us: us(&|step| step.negotiation),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+    use results::toml_file::Checked;
+
+    #[test]
+    fn intervals_contain_what_parameters_change_and_medians_stay() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/summit-scaling.toml");
+        let of = |vary_parameters: bool| {
+            let mut config = Config::read(Path::new(path)).unwrap();
+            config.model.truncate(1);
+            config.policy.retain(|policy| policy.name == "horovod-bitvector");
+            config.simulate.ranks = vec![6, 96];
+            config.simulate.vary_parameters = vary_parameters;
+            let plan = Plan::new(config, Path::new(path)).unwrap();
+            let rows = rows(&plan, &plan.run(|| ()));
+            rows.into_iter().map(|row| row.outcome.right().unwrap().clone()).collect::<Vec<_>>()
+        };
+        for (index, (seeds, varied)) in of(false).into_iter().zip(of(true)).enumerate() {
+            assert_eq!(
+                (&*seeds.interval_over, &*varied.interval_over),
+                ("", "seeds and parameters")
+            );
+            let bounds = |result: &SimulatedStepResult| {
+                let Times { time_us_p50, time_us_p50_low, time_us_p50_high, .. } = result.times;
+                (time_us_p50, time_us_p50_low.unwrap(), time_us_p50_high.unwrap())
+            };
+            let ((median, low, high), (same, lower, higher)) = (bounds(&seeds), bounds(&varied));
+            assert_eq!(median, same);
+            assert!(lower < low && high < higher, "{lower} {low} {high} {higher}");
+            let efficiency = |result: &SimulatedStepResult| {
+                [result.efficiency_p50_low, result.efficiency_p50_high].map(Option::unwrap)
+            };
+            let ([low, high], [lower, higher]) = (efficiency(&seeds), efficiency(&varied));
+            // The base has efficiency 1, whatever its parameters.
+            assert!(if index == 0 {
+                lower == 1.0 && higher == 1.0
+            } else {
+                lower < low && high < higher
+            });
+        }
     }
 }

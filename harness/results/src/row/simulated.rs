@@ -34,6 +34,7 @@ columns! {
             engine: String,
             driven: String,
             samples: usize,
+            interval_over: String,
             exposed_us_p50: f64,
             data_us_p50: f64,
             negotiation_us_p50: f64,
