@@ -11,6 +11,7 @@ mod control;
 pub mod estimate;
 pub mod fit;
 pub mod host;
+pub mod interruptions;
 pub mod logs;
 pub mod patterns;
 #[cfg(feature = "mpi")]

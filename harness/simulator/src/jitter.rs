@@ -1,11 +1,9 @@
 //! Random variation of a rank's computation time per step, as a factor.
 
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Gumbel, LogNormal, Normal};
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::variability;
+use super::interruption::Interruption;
 use results::toml_file::{Invalid, within};
 
 /// How ranks differ from each other and from step to step.
@@ -20,10 +18,16 @@ pub struct Jitter {
     pub factors: Vec<f64>,
     /// One rank is slower than the others by this factor in every step; 1: none.
     pub straggler: f64,
+    /// Correlation of a rank's noise in a step with that in the step before, from 0 to below 1. Set by the machine file.
+    #[serde(skip)]
+    pub step_correlation: f64,
     /// Factors of GPUs that last, see [`Variability`](super::variability::Variability); empty: all GPUs are equal. Set
     /// by the machine file.
     #[serde(skip)]
     pub gpu_factors: Vec<f64>,
+    /// Kinds of interruptions by the operating system. Set by the machine file.
+    #[serde(skip)]
+    pub interruptions: Vec<Interruption>,
 }
 
 /// The distribution of factors.
@@ -45,7 +49,9 @@ impl Default for Jitter {
             cv: None,
             factors: Vec::new(),
             straggler: 1.0,
+            step_correlation: 0.0,
             gpu_factors: Vec::new(),
+            interruptions: Vec::new(),
         }
     }
 }
@@ -62,8 +68,8 @@ impl Jitter {
     /// In a sentence.
     pub fn in_words(&self) -> String {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-        let steps = match self.law {
-            Law::Empirical => "computation varies as in the measured factors".into(),
+        let mut text = match self.law {
+            Law::Empirical => "computation varies as in the measured factors".to_string(),
             law => {
                 let name = format!("{law:?}").to_lowercase();
                 format!(
@@ -72,13 +78,21 @@ impl Jitter {
                 )
             }
         };
-        match (self.gpu_factors.first(), self.gpu_factors.last()) {
+        if self.step_correlation > 0.0 {
+            text += &format!(", correlated by {} with the step before", self.step_correlation);
+        }
+        text += &match (self.gpu_factors.first(), self.gpu_factors.last()) {
             (Some(fastest), Some(slowest)) if fastest < slowest => {
                 let (less, more) = (percent(1.0 - fastest), percent(slowest - 1.0));
-                format!("{steps}, and GPUs take from {less} less to {more} more than their mean")
+                format!(", and GPUs take from {less} less to {more} more than their mean")
             }
-            _ => format!("{steps}; GPUs are equally fast"),
+            _ => "; GPUs are equally fast".into(),
+        };
+        let kinds: Vec<String> = self.interruptions.iter().map(Interruption::to_string).collect();
+        if !kinds.is_empty() {
+            text += &format!("; the operating system interrupts a rank {}", kinds.join(" and "));
         }
+        text
     }
 
     /// Checks the range of values.
@@ -102,44 +116,40 @@ impl Jitter {
             .try_for_each(|&factor| within("an element of jitter.factors", factor, LEAST, 100.0))
     }
 
-    /// Each rank's factor in a step. The same seed, step and world give the same; the last rank is the
-    /// straggler.
-    pub fn factors(&self, ranks: usize, seed: u64, step: usize) -> Vec<f64> {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(step as u64);
+    /// True if all ranks take equally long in all steps, but for their GPUs and interruptions.
+    pub(super) fn is_steady(&self) -> bool {
+        self.law != Law::Empirical && self.cv() == 0.0
+    }
+
+    /// The factor at the place of the law that `deviate` has in the standard normal distribution. Standard normal
+    /// deviates become factors of the law, and correlated ones correlated factors (a Gaussian copula).
+    pub(super) fn factor(&self, deviate: f64) -> f64 {
         let cv = self.cv();
-        let mut factors: Vec<f64> = match self.law {
-            Law::Empirical => {
-                let pick = rand_distr::Uniform::new(0, self.factors.len()).expect("there are some");
-                (0..ranks).map(|_| self.factors[pick.sample(&mut random)]).collect()
-            }
-            _ if cv == 0.0 => vec![1.0; ranks],
-            Law::Normal => draw(Normal::new(1.0, cv).expect("a deviation"), ranks, &mut random),
+        let factor = match self.law {
+            Law::Normal => 1.0 + cv * deviate,
             Law::Lognormal => {
                 // With mean 1 and deviation cv.
                 let variance = (1.0 + cv * cv).ln();
-                let law = LogNormal::new(-variance / 2.0, variance.sqrt()).expect("a deviation");
-                draw(law, ranks, &mut random)
+                (variance.sqrt() * deviate - variance / 2.0).exp()
             }
             Law::Gumbel => {
                 let scale = cv * 6f64.sqrt() / std::f64::consts::PI;
                 let location = 1.0 - 0.577_215_664_901_532_9 * scale;
-                draw(Gumbel::new(location, scale).expect("a scale"), ranks, &mut random)
+                location - scale * (-share_below(deviate).ln()).ln()
+            }
+            Law::Empirical => {
+                let count = self.factors.len();
+                let place = (share_below(deviate) * count as f64) as usize;
+                return self.factors[place.min(count - 1)];
             }
         };
-        if let Some(last) = factors.last_mut() {
-            *last *= self.straggler;
-        }
-        if !self.gpu_factors.is_empty() {
-            let gpus = variability::gpus(&self.gpu_factors, ranks, seed);
-            factors.iter_mut().zip(gpus).for_each(|(factor, gpu)| *factor *= gpu);
-        }
-        factors
+        factor.max(LEAST)
     }
 }
 
-fn draw(law: impl Distribution<f64>, ranks: usize, random: &mut ChaCha8Rng) -> Vec<f64> {
-    law.sample_iter(random).take(ranks).map(|factor| factor.max(LEAST)).collect()
+/// The share of standard normal deviates that are below one, neither 0 nor 1.
+fn share_below(deviate: f64) -> f64 {
+    Normal::standard().cdf(deviate).clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON)
 }
 
 #[cfg(test)]
@@ -150,41 +160,47 @@ mod tests {
         Jitter { law, cv: Some(cv), ..Jitter::default() }
     }
 
+    /// As the quantile functions of the laws say.
     #[test]
-    fn laws_have_the_mean_and_deviation_that_was_asked_for() {
-        for law in [Law::Normal, Law::Lognormal, Law::Gumbel] {
-            let factors = jitter(law, 0.05).factors(200_000, 1, 0);
-            let mean = factors.iter().sum::<f64>() / 2e5;
-            let variance = factors.iter().map(|factor| (factor - mean).powi(2)).sum::<f64>() / 2e5;
-            assert!((mean - 1.0).abs() < 1e-3, "{law:?}: {mean}");
-            assert!((variance.sqrt() - 0.05).abs() < 1e-3, "{law:?}: {variance}");
-        }
+    fn a_factor_is_the_quantile_of_its_law() {
+        let at = |law, deviate| jitter(law, 0.1).factor(deviate);
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a}, expected {b}");
+        near(at(Law::Normal, -1.5), 0.85);
+        let sigma = 1.01f64.ln().sqrt();
+        near(at(Law::Lognormal, 0.0), (-sigma * sigma / 2.0).exp());
+        near(at(Law::Lognormal, 2.0) / at(Law::Lognormal, 0.0), (2.0 * sigma).exp());
+        // The median of a Gumbel distribution is its location minus scale x ln ln 2.
+        let scale = 0.1 * 6f64.sqrt() / std::f64::consts::PI;
+        near(at(Law::Gumbel, 0.0), 1.0 - scale * (0.577_215_664_9 + 2f64.ln().ln()));
+        let measured =
+            Jitter { law: Law::Empirical, factors: vec![1.0, 1.1, 1.2, 1.3], ..Jitter::default() };
+        // Quartiles of the standard normal distribution are at 0.6745.
+        let found = [-9.0, -0.7, -0.6, 0.1, 0.7, 9.0].map(|deviate| measured.factor(deviate));
+        assert_eq!(found, [1.0, 1.0, 1.1, 1.2, 1.3, 1.3]);
+        assert_eq!(at(Law::Normal, -9.0), LEAST);
     }
 
     #[test]
-    fn the_slowest_of_many_is_as_slow_as_order_statistics_say() {
-        // Expected maxima of this many standard normal draws.
-        for (ranks, expected) in
-            [(6, 1.27), (192, 2.73), (1536, 3.36), (6000, 3.71), (27_600, 4.10)]
-        {
-            let slowest = |step| {
-                jitter(Law::Normal, 0.01).factors(ranks, 7, step).into_iter().fold(0.0, f64::max)
-            };
-            let mean = (0..200).map(slowest).sum::<f64>() / 200.0;
-            assert!(((mean - 1.0) / 0.01 - expected).abs() < 0.12, "{ranks}: {mean}");
-        }
-    }
-
-    #[test]
-    fn a_seed_repeats_and_a_step_differs() {
-        let one = jitter(Law::Gumbel, 0.1);
-        assert_eq!(one.factors(9, 3, 5), one.factors(9, 3, 5));
-        assert_ne!(one.factors(9, 3, 5), one.factors(9, 3, 6));
-        assert_ne!(one.factors(9, 3, 5), one.factors(9, 4, 5));
-        let slow = Jitter { straggler: 2.0, ..Jitter::default() };
-        assert_eq!(slow.factors(3, 1, 1), [1.0, 1.0, 2.0]);
-        let measured = Jitter { law: Law::Empirical, factors: vec![1.0, 1.5], ..Jitter::default() };
-        assert!(measured.factors(50, 1, 1).iter().all(|factor| [1.0, 1.5].contains(factor)));
+    fn all_that_varies_is_said() {
+        assert_eq!(
+            jitter(Law::Normal, 0.01).in_words(),
+            "a rank's computation varies by 1.0 % (normal) from step to step; GPUs are equally fast"
+        );
+        let all = Jitter {
+            step_correlation: 0.5,
+            gpu_factors: vec![0.9, 1.1],
+            interruptions: vec![
+                Interruption { per_second: 10.0, duration_s: 50e-6 },
+                Interruption { per_second: 0.2, duration_s: 4e-3 },
+            ],
+            ..jitter(Law::Normal, 0.01)
+        };
+        assert_eq!(
+            all.in_words(),
+            "a rank's computation varies by 1.0 % (normal) from step to step, correlated by 0.5 with the step before, and \
+             GPUs take from 10.0 % less to 10.0 % more than their mean; the operating system interrupts a rank 10 times \
+             per second for 50 us and 0.2 times per second for 4000 us"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! on threads and over MPI, with times from a machine file.
 //!
 //! The simulation runs consecutive steps of a data-parallel job. Gradients become ready during the backward pass,
-//! on every rank at its own pace ([`jitter`]). The control plane's state machines negotiate in free-running cycles
+//! on every rank at its own pace ([`paces`]). The control plane's state machines negotiate in free-running cycles
 //! ([`negotiation`]). Agreed messages use one communication stream, with times from [`data_plane`]. The optimizer
 //! waits for the last message ([`training`]).
 
@@ -10,11 +10,13 @@ pub mod claims;
 pub mod config;
 pub mod crossover;
 pub mod data_plane;
+pub mod interruption;
 pub mod jitter;
 pub mod limit;
 pub mod machine_file;
 pub mod negotiation;
 pub mod network;
+pub mod paces;
 pub mod policy;
 pub mod predict;
 pub mod published;

@@ -9,13 +9,16 @@ use algorithms::simulate::machine::Machine;
 use algorithms::simulate::nccl::Nccl;
 pub use parameter::Parameter;
 use serde::{Deserialize, Serialize};
+pub(crate) use tables::keyed;
 pub use tables::{
-    Control, GenerationName, Input, Interference, LinksName, NcclFile, Network, Node, ProtocolFile,
-    ProtocolName, Protocols, RatesFile, Reduction, SharedFile,
+    Control, GenerationName, Input, Interference, InterruptionFile, Interruptions, LinksName,
+    NcclFile, Network, Node, ProtocolFile, ProtocolName, Protocols, RatesFile, Reduction,
+    SharedFile,
 };
 use tables::{buffer_bytes, link, link_parameters};
 use thiserror::Error;
 
+use super::interruption::Interruption;
 use super::training;
 use super::variability::Variability;
 use results::inputs::{MissingFile, beside, choose};
@@ -56,6 +59,9 @@ pub struct MachineFile {
     /// How fast its GPUs are, and how steadily.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variability: Option<Variability>,
+    /// What the operating system interrupts computation with; without it, nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interruptions: Option<Interruptions>,
     /// How communication and computation disturb each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interference: Option<Interference>,
@@ -133,6 +139,10 @@ impl Checked for MachineFile {
                 return Err(Invalid::value(level, "empty", "a protocol").with_advice(advice));
             }
         }
+        if self.interruptions.as_ref().is_some_and(Interruptions::is_empty) {
+            let advice = "add [interruptions.NAME] with per_second and duration_us";
+            return Err(Invalid::value("interruptions", "empty", "a kind").with_advice(advice));
+        }
         if let Some(found) = self.reduction.by_buffer.keys().find(|key| buffer_bytes(key).is_none())
         {
             let expected = "the size of a buffer in bytes, as in [reduction.by_buffer.1048576]";
@@ -180,8 +190,9 @@ impl MachineFile {
         all.extend(self.reduction.parameters());
         all.extend(self.control.iter_mut().flat_map(Control::parameters));
         all.extend(self.nccl.iter_mut().flat_map(NcclFile::parameters));
-        let variability = self.variability.iter_mut();
-        all.extend(variability.map(|it| ("variability.step_cv".to_string(), &mut it.step_cv)));
+        all.extend(self.variability.iter_mut().flat_map(Variability::parameters));
+        let kinds = self.interruptions.iter_mut().flatten();
+        all.extend(kinds.flat_map(|(name, kind)| kind.parameters(name)));
         all.extend(self.interference.iter_mut().flat_map(Interference::parameters));
         let input = self.input.iter_mut();
         all.extend(input.map(|it| ("input.samples_s".to_string(), &mut it.samples_s)));
@@ -218,6 +229,12 @@ impl MachineFile {
         }
     }
 
+    /// What interrupts computation; nothing without `[interruptions]`.
+    pub fn interruptions(&self) -> Vec<Interruption> {
+        let kinds = self.interruptions.iter().flat_map(|kinds| kinds.values());
+        kinds.map(InterruptionFile::interruption).collect()
+    }
+
     /// The least time of a step in which each rank takes that many samples.
     pub fn input_s(&self, ranks: usize, samples: usize) -> f64 {
         let on_node = ranks.min(self.node.ranks) as f64;
@@ -228,6 +245,7 @@ impl MachineFile {
     pub fn missing_tables(&self) -> Vec<&'static str> {
         let tables = [
             (self.variability.is_none(), "[variability]"),
+            (self.interruptions.is_none(), "[interruptions]"),
             (self.interference.is_none(), "[interference]"),
         ];
         tables.into_iter().filter_map(|(is_missing, name)| is_missing.then_some(name)).collect()
@@ -235,15 +253,23 @@ impl MachineFile {
 
     /// What a simulation of training leaves out, because the file does not have it.
     pub fn leaves_out(&self) -> Option<String> {
-        let tables = [
+        let correlation = self.variability.as_ref().map(|it| &it.step_correlation);
+        let parts = [
             (
                 self.variability.is_none(),
                 "[variability]: GPUs are equally fast, unless [jitter] says otherwise",
             ),
+            (
+                correlation == Some(&None),
+                "variability.step_correlation: no noise lasts for more than a step",
+            ),
+            (
+                self.interruptions.is_none(),
+                "[interruptions]: the operating system interrupts no rank",
+            ),
             (self.interference.is_none(), "[interference]: messages do not slow computation down"),
         ];
-        let missing =
-            tables.into_iter().filter_map(|(is_missing, what)| is_missing.then_some(what));
+        let missing = parts.into_iter().filter_map(|(is_missing, what)| is_missing.then_some(what));
         let missing: Vec<&str> = missing.collect();
         let name = &self.name;
         (!missing.is_empty()).then(|| format!("machine {name} has no {}", missing.join("; no ")))
@@ -296,6 +322,17 @@ mod tests {
     use super::*;
 
     const SUMMIT: &str = include_str!("../../../configs/machines/summit.toml");
+
+    const CORRELATION: &str = "step_correlation = { value = 0.5, source = \"a test\" }\n";
+
+    const INTERRUPTIONS: &str = r#"
+[interruptions.short]
+per_second = { value = 10, low = 5, high = 20, source = "a test" }
+duration_us = { value = 50, low = 30, high = 90, source = "a test" }
+[interruptions.long]
+per_second = { value = 0.2, source = "a test" }
+duration_us = { value = 4000, source = "a test" }
+"#;
 
     fn read(text: &str) -> Result<MachineFile, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -360,13 +397,20 @@ mod tests {
 
     #[test]
     fn a_file_without_the_newer_tables_says_what_is_left_out() {
-        assert_eq!(read(SUMMIT).unwrap().leaves_out(), None);
+        let noise = format!("{SUMMIT}\n{INTERRUPTIONS}");
+        let noise = noise.replacen("gpu_factors = [", &format!("{CORRELATION}gpu_factors = ["), 1);
+        assert_eq!(read(&noise).unwrap().leaves_out(), None);
+        assert_eq!(
+            read(SUMMIT).unwrap().leaves_out().unwrap(),
+            "machine summit has no variability.step_correlation: no noise lasts for more than a step; no \
+             [interruptions]: the operating system interrupts no rank"
+        );
         let before = SUMMIT.split("[variability]").next().unwrap();
         let older = read(before).unwrap().leaves_out().unwrap();
         assert_eq!(
             older,
             "machine summit has no [variability]: GPUs are equally fast, unless [jitter] says otherwise; no \
-             [interference]: messages do not slow computation down"
+             [interruptions]: the operating system interrupts no rank; no [interference]: messages do not slow computation down"
         );
         for (from, to, expected) in [
             (
@@ -378,6 +422,45 @@ mod tests {
         ] {
             let problem = read(&SUMMIT.replacen(from, to, 1)).unwrap_err();
             assert!(problem.contains(expected), "{problem}");
+        }
+    }
+
+    #[test]
+    fn interruptions_have_names_rates_and_durations() {
+        let mut file = read(&format!("{SUMMIT}{INTERRUPTIONS}")).unwrap();
+        let kind = |per_second, duration_s| Interruption { per_second, duration_s };
+        assert_eq!(file.interruptions(), [kind(0.2, 4e-3), kind(10.0, 5e-5)]);
+        let keys: Vec<String> = file.parameters().into_iter().map(|(key, _)| key).collect();
+        assert!(keys.contains(&"interruptions.short.per_second".to_string()), "{keys:?}");
+        // More of them is slower.
+        let ends = [false, true].map(|slow| file.at_ends(slow).interruptions()[1]);
+        assert_eq!(ends, [kind(5.0, 3e-5), kind(20.0, 9e-5)]);
+        assert_eq!(read(SUMMIT).unwrap().interruptions(), []);
+        for (from, to, expected) in [
+            (
+                "per_second = { value = 10, low = 5",
+                "per_second = { value = 10, low = -5",
+                "interruptions.short.per_second is -5, expected 0 to 1000000 per second",
+            ),
+            (
+                "duration_us = { value = 4000",
+                "duration_us = { value = 4e12",
+                "interruptions.long.duration_us is 4000000000000, expected 0 to 1000000000 microseconds; is that another unit?",
+            ),
+            (
+                "duration_us = { value = 4000",
+                "us = { value = 4000",
+                "unknown field `us`, expected `per_second` or `duration_us`",
+            ),
+            (
+                INTERRUPTIONS,
+                "[interruptions]",
+                "interruptions is empty, expected a kind; add [interruptions.NAME]",
+            ),
+        ] {
+            let problem = read(&format!("{SUMMIT}{}", INTERRUPTIONS.replacen(from, to, 1)));
+            let problem = problem.unwrap_err();
+            assert!(problem.contains(expected), "{problem}\nexpected {expected}");
         }
     }
 

@@ -10,7 +10,7 @@ mod residuals;
 pub mod score;
 pub mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -358,16 +358,19 @@ impl Points {
         let trained = self.training.iter().map(|point| point.machine.as_str());
         let reduced = self.allreduce.iter().map(|point| point.machine.as_str());
         let machines: BTreeSet<&str> = trained.chain(reduced).collect();
-        let mut older = Vec::new();
-        for machine in machines {
+        let mut without: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for machine in &machines {
             let file = MachineFile::read(&MachineFile::path(machine, path))?;
-            let tables = file.missing_tables();
-            if !tables.is_empty() {
-                older.push(format!("{} ({})", file.name, tables.join(", ")));
+            for table in file.missing_tables() {
+                without.entry(table).or_default().push(file.name.clone());
             }
         }
-        let files = older.join(", ");
-        Ok((!older.is_empty())
+        let of = |(table, names): (&&str, &Vec<String>)| match names.len() {
+            count if count > 1 && count == machines.len() => format!("all without {table}"),
+            _ => format!("{} without {table}", names.join(", ")),
+        };
+        let files = without.iter().map(of).collect::<Vec<_>>().join("; ");
+        Ok((!without.is_empty())
             .then(|| format!("machine files without newer tables, simulated as before: {files}")))
     }
 
@@ -483,11 +486,14 @@ mod tests {
         points.training.retain(|point| point.series == "S2 MPI" || point.series == "S7");
         assert_eq!(
             points.older_machines(&path).unwrap().unwrap(),
-            "machine files without newer tables, simulated as before: p100-25gbe-roce-mpi ([interference]), \
-             p100-25gbe-tcp-mpi ([interference])"
+            "machine files without newer tables, simulated as before: p100-25gbe-roce-mpi, p100-25gbe-tcp-mpi without \
+             [interference]; all without [interruptions]"
         );
         points.training.retain(|point| point.series == "S7");
-        assert_eq!(points.older_machines(&path).unwrap(), None);
+        assert_eq!(
+            points.older_machines(&path).unwrap().unwrap(),
+            "machine files without newer tables, simulated as before: 2080-10g without [interruptions]"
+        );
     }
 
     /// A machine file and its points agree on what joins the nodes, since ranges depend on it.

@@ -29,7 +29,7 @@ pub struct Plan {
     pub config: Config,
     /// Its machine.
     pub machine: MachineFile,
-    /// How ranks differ: the configuration's jitter, or else the machine's.
+    /// How ranks differ: the configuration's jitter, or else the machine's, with its interruptions.
     pub jitter: Jitter,
     /// The workload of each model, in order.
     pub workloads: Vec<Workload>,
@@ -110,7 +110,10 @@ impl Plan {
             if let Some(variability) = &machine.variability {
                 jitter.cv = Some(variability.step_cv.value);
                 jitter.gpu_factors = variability.gpu_factors.clone();
+                let correlation = variability.step_correlation.as_ref();
+                jitter.step_correlation = correlation.map_or(0.0, |it| it.value);
             }
+            jitter.interruptions = machine.interruptions();
         }
         Plan { config, machine, jitter, workloads }
     }

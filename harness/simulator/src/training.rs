@@ -2,7 +2,7 @@
 //!
 //! A rank's step: forward pass, backward pass during which gradients become ready one after another,
 //! optimizer; as often as gradients are added up, forward and backward pass come before that without any
-//! communication. Each rank computes at its own pace ([`Jitter`]). Ranks begin a step together, because
+//! communication. Each rank computes at its own pace ([`Paces`]). Ranks begin a step together, because
 //! the one before ended with an allreduce of all.
 //!
 //! The background threads of all ranks run their cycles together. A cycle begins one cycle time after the previous
@@ -32,6 +32,7 @@ use super::data_plane::{DataPlane, Overlap};
 use super::jitter::Jitter;
 use super::machine_file::Control;
 use super::negotiation::Negotiation;
+use super::paces::Paces;
 
 /// The job to simulate.
 pub struct Job<'j> {
@@ -121,6 +122,13 @@ pub struct Compute {
     pub passes: usize,
 }
 
+impl Compute {
+    /// Seconds of all forward and backward passes of a step.
+    pub fn passes_s(&self) -> f64 {
+        self.passes as f64 * (self.forward_s + self.backward_s)
+    }
+}
+
 /// Which state machines run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drive {
@@ -186,6 +194,8 @@ impl Step {
 /// A world that goes from step to step.
 struct World<'j> {
     job: &'j Job<'j>,
+    /// How long each rank computes in the next steps.
+    paces: Paces<'j>,
     negotiation: Negotiation,
     /// When the next cycle may begin.
     next_cycle_s: f64,
@@ -235,10 +245,11 @@ pub fn simulate(job: &Job, steps: usize) -> Result<Vec<Step>, TrainingError> {
     }
     let priority = job.needed.as_deref().map(|needed| Priority::new(job, needed));
     let late = Late::new(job.control, job.ranks, job.seed);
-    let mut world = World { job, negotiation, next_cycle_s: 0.0, idle_s, late, priority };
+    let paces = job.jitter.paces(job.ranks, job.seed, job.compute.passes_s());
+    let mut world = World { job, paces, negotiation, next_cycle_s: 0.0, idle_s, late, priority };
     let (mut start_s, mut all) = (0.0, Vec::new());
-    for number in 0..steps {
-        let step = world.step(start_s, number)?;
+    for _ in 0..steps {
+        let step = world.step(start_s)?;
         start_s += step.time;
         all.push(step);
     }
@@ -246,9 +257,9 @@ pub fn simulate(job: &Job, steps: usize) -> Result<Vec<Step>, TrainingError> {
 }
 
 impl World<'_> {
-    fn step(&mut self, start_s: f64, number: usize) -> Result<Step, ControlError> {
+    fn step(&mut self, start_s: f64) -> Result<Step, ControlError> {
         let job = self.job;
-        let factors = job.jitter.factors(job.ranks, job.seed, number);
+        let factors = self.paces.next().expect("there is always one more");
         let mut sorted = factors.clone();
         sorted.sort_by(f64::total_cmp);
         let slowest = sorted[job.ranks - 1];

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::jitter::LEAST;
-use super::machine_file::Parameter;
+use super::machine_file::{Parameter, keyed};
 use results::toml_file::{Invalid, within};
 
 /// The quantiles of [`Variability::gpu_factors`].
@@ -29,6 +29,9 @@ pub struct Variability {
     pub gpu_source: String,
     /// Standard deviation of a rank's computation from step to step, in parts of its mean.
     pub step_cv: Parameter,
+    /// Correlation of a rank's deviation in a step with that in the step before, from 0 to below 1. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_correlation: Option<Parameter>,
 }
 
 /// The same before it is checked, so that a refusal names the line.
@@ -38,14 +41,16 @@ struct Unchecked {
     gpu_factors: Vec<f64>,
     gpu_source: String,
     step_cv: Parameter,
+    #[serde(default)]
+    step_correlation: Option<Parameter>,
 }
 
 impl TryFrom<Unchecked> for Variability {
     type Error = Invalid;
 
     fn try_from(unchecked: Unchecked) -> Result<Variability, Invalid> {
-        let Unchecked { gpu_factors, gpu_source, step_cv } = unchecked;
-        let variability = Variability { gpu_factors, gpu_source, step_cv };
+        let Unchecked { gpu_factors, gpu_source, step_cv, step_correlation } = unchecked;
+        let variability = Variability { gpu_factors, gpu_source, step_cv, step_correlation };
         variability.check()?;
         Ok(variability)
     }
@@ -55,6 +60,15 @@ impl Variability {
     /// The factor that this share of all GPUs does not exceed.
     pub fn factor(&self, share: f64) -> f64 {
         quantile(&self.gpu_factors, share)
+    }
+
+    /// The deviation from step to step, and how long it lasts.
+    pub(super) fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
+        let all = [
+            ("step_cv", Some(&mut self.step_cv)),
+            ("step_correlation", self.step_correlation.as_mut()),
+        ];
+        keyed("variability", all)
     }
 
     /// Checks factors and noise.
@@ -74,7 +88,7 @@ impl Variability {
         if !factors.is_sorted() {
             return Err(Invalid::value(key, format!("{factors:?}"), "ascending factors"));
         }
-        self.step_cv.check("variability.step_cv")?;
+        self.clone().parameters().into_iter().try_for_each(|(key, one)| one.check(&key))?;
         if self.gpu_source.is_empty() {
             let expected = "where the factors were measured, or assumed with the reason";
             return Err(Invalid::value("variability.gpu_source", "empty", expected));
@@ -130,9 +144,13 @@ mod tests {
 
     #[test]
     fn factors_that_make_no_sense_are_refused() {
-        let parameter = Parameter { value: 0.01, low: None, high: None, source: "s".into() };
-        let good =
-            Variability { gpu_factors: V100.to_vec(), gpu_source: "s".into(), step_cv: parameter };
+        let parameter = |value| Parameter { value, low: None, high: None, source: "s".into() };
+        let good = Variability {
+            gpu_factors: V100.to_vec(),
+            gpu_source: "s".into(),
+            step_cv: parameter(0.01),
+            step_correlation: Some(parameter(0.9)),
+        };
         good.check().unwrap();
         let wrong = |change: &dyn Fn(&mut Variability)| {
             let mut wrong = good.clone();
@@ -149,6 +167,14 @@ mod tests {
                 "an element of variability.gpu_factors is -1, expected 0.5 to 100",
             ),
             (wrong(&|it| it.gpu_factors.swap(0, 5)), "variability.gpu_factors is [1.0, "),
+            (
+                wrong(&|it| it.step_correlation = Some(parameter(1.0))),
+                "variability.step_correlation is 1, expected 0 to 0.999 of the deviation in the step before",
+            ),
+            (
+                wrong(&|it| it.step_correlation = Some(parameter(-0.1))),
+                "variability.step_correlation is -0.1, expected 0 to 0.999",
+            ),
             (wrong(&|it| it.gpu_source.clear()), "variability.gpu_source is empty, expected where"),
         ] {
             assert!(said.starts_with(expected), "{said}");

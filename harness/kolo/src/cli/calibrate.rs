@@ -11,6 +11,7 @@ use anyhow::Result;
 
 use super::{Exit, sizes, timelines, usage};
 use measure::machine_calibration::host::Host;
+use measure::machine_calibration::interruptions::Interruptions;
 use measure::machine_calibration::logs::{Said, from_logs};
 use measure::machine_calibration::runner::assemble;
 use measure::machine_calibration::{Effort, calibrate, write};
@@ -26,8 +27,8 @@ use simulator::machine_file::MachineFile;
 
 /// Measure a machine file for the simulator
 ///
-/// It holds the cost of messages and of combining by size, the control plane's work, how unevenly ranks compute, and how
-/// much longer they compute beside messages.
+/// It holds the cost of messages and of combining by size, the control plane's work, how unevenly ranks compute, what
+/// interrupts them, and how much longer they compute beside messages.
 /// Over MPI all processes that mpirun or srun started take part.
 ///
 /// With --logs nothing is measured: latency and bandwidth of links are fitted to logs of nccl-tests (table, or JSON of
@@ -80,7 +81,7 @@ pub struct Arguments {
     /// Nodes x ranks per node of logs that do not say (OSU, Horovod's timelines)
     #[arg(long, value_name = "TOPOLOGY", requires = "logs", help_heading = LOGS, hide_short_help = true)]
     topology: Option<Topology>,
-    /// Take [control], [variability] and [interference] from this machine file: no log has them
+    /// Take [control], [variability], [interruptions] and [interference] from this machine file: no log has them
     #[arg(long, value_name = "NAME|FILE", requires = "logs", help_heading = LOGS, hide_short_help = true)]
     complete: Option<PathBuf>,
     /// The machine file, which also names the machine [default: print it]
@@ -143,6 +144,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let file = write::with_processors(file, &estimates, &host, &starts, quantile);
     let mut measured = calibration.measured();
     measured.extend(host.computing.measured());
+    measured.extend(host.interruptions.as_ref().map(Interruptions::measured));
     measured.push(starts.measured());
     let text = write::text(file, &measured);
     if let Some(path) = &arguments.out {

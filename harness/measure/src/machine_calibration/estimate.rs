@@ -50,7 +50,7 @@ pub struct Estimate {
 pub type Estimates = BTreeMap<String, Estimate>;
 
 /// Resamples behind an interval.
-const RESAMPLES: usize = 200;
+pub(super) const RESAMPLES: usize = 200;
 
 impl Calibration {
     /// All parameters. If small messages have no protocol of their own (they would be faster with that of large

@@ -1,7 +1,9 @@
-//! What a rank's processor does besides communicating: computing, also beside messages, and packing.
+//! What a rank's processor does besides communicating: computing, also beside messages, packing, and what else
+//! interrupts it.
 
 use super::computing::Computing;
 use super::estimate::Estimate;
+use super::interruptions::Interruptions;
 use super::patterns::{Reach, Shape, chunks, pairs, plane, schedule};
 use super::runner::{Program, Runner};
 use super::work::{PACKED_BYTES, Work};
@@ -31,10 +33,12 @@ pub struct Host {
     /// By how much computation takes longer while messages are exchanged, in parts of its time; of the least and of the
     /// most delayed rank.
     pub beside: Estimate,
+    /// What interrupts computation; not measured where ranks share cores and so interrupt each other.
+    pub interruptions: Option<Interruptions>,
 }
 
 impl Host {
-    /// Measures packing and computing beside messages; `computing` is what has been measured without them.
+    /// Measures packing, computing beside messages, and interruptions; `computing` is what has been measured without them.
     ///
     /// # Errors
     /// When a rank does not answer.
@@ -42,7 +46,7 @@ impl Host {
         let packings = runner.work(Work::Pack, PACKINGS)?;
         let seconds = packings.into_iter().filter_map(|times| {
             // The first touches new memory.
-            median(times.get(1..)?.to_vec())
+            median(times.get(1..)?.iter().map(|packed| packed.time_s).collect())
         });
         let rates = seconds.map(|seconds| PACKED_BYTES as f64 / seconds / 1e9);
         let pack_gb_s = middle_and_ends(rates.collect());
@@ -50,7 +54,10 @@ impl Host {
         let beside_s = beside(runner)?;
         let longer = beside_s.iter().zip(&alone_s);
         let longer = longer.map(|(beside_s, alone_s)| (beside_s / alone_s - 1.0).max(0.0));
-        Ok(Host { computing, pack_gb_s, beside: middle_and_ends(longer.collect()) })
+        let beside = middle_and_ends(longer.collect());
+        let own_cores = !runner.is_oversubscribed();
+        let interruptions = own_cores.then(|| Interruptions::measure(runner)).transpose()?;
+        Ok(Host { computing, pack_gb_s, beside, interruptions })
     }
 }
 
@@ -90,7 +97,9 @@ mod tests {
         let mut threads = Threads::new(2);
         let mut computing = Computing::default();
         computing.measure(&mut threads).unwrap();
-        let Host { pack_gb_s, beside, .. } = Host::measure(&mut threads, computing).unwrap();
+        let host = Host::measure(&mut threads, computing).unwrap();
+        let Host { pack_gb_s, beside, interruptions, .. } = host;
+        assert_eq!(interruptions.is_none(), threads.is_oversubscribed());
         assert!(pack_gb_s.low > 0.0 && pack_gb_s.low <= pack_gb_s.value, "{pack_gb_s:?}");
         assert!(beside.low >= 0.0 && beside.value <= beside.high, "{beside:?}");
     }

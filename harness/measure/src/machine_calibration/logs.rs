@@ -48,14 +48,16 @@ pub struct FromLogs {
 }
 
 /// The tables of a machine file that no log determines, and that simulations of training use.
-const OTHER_TABLES: [&str; 3] = ["control", "variability", "interference"];
+const OTHER_TABLES: [&str; 4] = ["control", "variability", "interruptions", "interference"];
 
 impl FromLogs {
-    /// Takes `[control]`, `[variability]` and `[interference]` from another machine; their sources become `assumed`.
+    /// Takes `[control]`, `[variability]`, `[interruptions]` and `[interference]` from another machine; their sources become
+    /// `assumed`.
     pub fn complete(&mut self, other: &MachineFile) {
         let Some(file) = &mut self.file else { return };
         file.control.clone_from(&other.control);
         file.variability.clone_from(&other.variability);
+        file.interruptions.clone_from(&other.interruptions);
         file.interference.clone_from(&other.interference);
         let assumed = |source: &str| {
             let source = source.strip_prefix("assumed: ").unwrap_or(source);
@@ -273,6 +275,7 @@ fn machine(
         control: None,
         nccl: None,
         variability: None,
+        interruptions: None,
         interference: None,
         input: None,
     }

@@ -9,9 +9,10 @@ use algorithms::topology::{Rank, Topology};
 use crate::executor::preflight;
 use crate::executor::reports::Reports;
 
+use super::interruptions::{MOST, Watched};
 use super::runner::{Program, Runner, RunnerError, beside};
 use super::skew::{Starts, TIMES, leave};
-use super::work::Work;
+use super::work::{Work, Worked};
 use cluster::launch::Launched;
 use cluster::nodes::place;
 use cluster::preflight::Severity;
@@ -149,19 +150,41 @@ impl Runner for Processes {
         Ok(times.unwrap_or_else(|error| give_up(&error)))
     }
 
-    fn work(&mut self, work: Work, times: usize) -> Result<Vec<Vec<f64>>, TransportError> {
+    fn work(&mut self, work: Work, times: usize) -> Result<Vec<Vec<Worked>>, TransportError> {
         let mut own = Vec::new();
         for _ in 0..times {
             // All begin together.
             self.world.comm().all_gather([0; 8])?;
-            own.push(work.time());
+            let Worked { time_s, interrupted_s } = work.time();
+            own.extend([time_s, interrupted_s].map(Duration::from_secs_f64));
         }
-        let all = self.all(&own, times)?;
-        Ok(self.members.iter().map(|&rank| all[rank].clone()).collect())
+        let all = self.all(&own, 2 * times)?;
+        let worked = |pair: &[f64]| Worked { time_s: pair[0], interrupted_s: pair[1] };
+        let of = |&rank: &Rank| all[rank].chunks(2).map(worked).collect();
+        Ok(self.members.iter().map(of).collect())
+    }
+
+    fn watch(&mut self) -> Result<Vec<Watched>, TransportError> {
+        // All begin together.
+        self.world.comm().all_gather([0; 8])?;
+        let Watched { time_s, interruptions_s } = Watched::here();
+        let own: Vec<f64> = [time_s].into_iter().chain(interruptions_s).collect();
+        let numbers = self.world.comm().all_gather((own.len() as u64).to_ne_bytes())?;
+        let numbers: Vec<usize> =
+            numbers.into_iter().map(|bytes| u64::from_ne_bytes(bytes) as usize).collect();
+        let most = numbers.iter().copied().max().unwrap_or(1).min(1 + MOST);
+        let own: Vec<Duration> = own.into_iter().map(Duration::from_secs_f64).collect();
+        let all = self.all(&own, most)?;
+        let of = |&rank: &Rank| {
+            let times_s = &all[rank][..numbers[rank]];
+            Watched { time_s: times_s[0], interruptions_s: times_s[1..].to_vec() }
+        };
+        Ok(self.members.iter().map(of).collect())
     }
 
     fn compute_beside(&mut self, program: &Program) -> Result<Vec<f64>, TransportError> {
-        let (ran, own) = beside(1, || self.own(program));
+        let (ran, own_s) = beside(1, || self.own(program));
+        let own: Vec<Duration> = own_s.into_iter().map(Duration::from_secs_f64).collect();
         let all = ran.and_then(|_| self.all(&own, 1)).unwrap_or_else(|error| give_up(&error));
         Ok(self.members.iter().map(|&rank| all[rank][0]).collect())
     }

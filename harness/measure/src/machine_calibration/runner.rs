@@ -4,15 +4,16 @@ use crate::back_ends;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use training::back_end::BackEndRef;
 
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::topology::Topology;
 
+use super::interruptions::Watched;
 pub use super::runner_error::RunnerError;
 use super::skew::{self, Starts};
-use super::work::Work;
+use super::work::{Work, Worked};
 use cluster::launch::Launched;
 use results::provenance::cores;
 use transports::allreduce::Sizes;
@@ -46,11 +47,17 @@ pub trait Runner {
     /// When a rank does not answer.
     fn time(&mut self, program: &Program) -> Result<Vec<f64>, TransportError>;
 
-    /// Seconds that each rank takes for the same work, all at the same time, `times` times; the same in all processes.
+    /// How long each rank takes for the same work, all at the same time, `times` times; the same in all processes.
     ///
     /// # Errors
     /// When a rank does not answer.
-    fn work(&mut self, work: Work, times: usize) -> Result<Vec<Vec<f64>>, TransportError>;
+    fn work(&mut self, work: Work, times: usize) -> Result<Vec<Vec<Worked>>, TransportError>;
+
+    /// What interrupts each rank while all compute at the same time; the same in all processes.
+    ///
+    /// # Errors
+    /// When a rank does not answer.
+    fn watch(&mut self) -> Result<Vec<Watched>, TransportError>;
 
     /// Seconds, in the median, that each rank's second thread takes for [`Work::Compute`] while the first one runs a
     /// program; the same in all processes.
@@ -111,6 +118,16 @@ impl Threads {
     pub fn new(ranks: usize) -> Threads {
         Threads(Topology::uniform(1, ranks))
     }
+
+    /// Lets each rank work on a thread, with a barrier of all.
+    fn at_once<T: Send>(&self, rank: impl Fn(&Barrier) -> T + Sync) -> Vec<T> {
+        let barrier = Barrier::new(self.0.ranks());
+        let rank = || rank(&barrier);
+        thread::scope(|scope| {
+            let ranks: Vec<_> = (0..self.0.ranks()).map(|_| scope.spawn(rank)).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("work does not fail")).collect()
+        })
+    }
 }
 
 impl Runner for Threads {
@@ -135,25 +152,27 @@ impl Runner for Threads {
         Ok(timed.times.iter().map(|time| time.as_secs_f64()).collect())
     }
 
-    fn work(&mut self, work: Work, times: usize) -> Result<Vec<Vec<f64>>, TransportError> {
-        let barrier = Barrier::new(self.0.ranks());
-        let rank = || {
+    fn work(&mut self, work: Work, times: usize) -> Result<Vec<Vec<Worked>>, TransportError> {
+        Ok(self.at_once(|barrier| {
             let one = |_| {
                 barrier.wait();
-                work.time().as_secs_f64()
+                work.time()
             };
             (0..times).map(one).collect()
-        };
-        Ok(thread::scope(|scope| {
-            let ranks: Vec<_> = (0..self.0.ranks()).map(|_| scope.spawn(rank)).collect();
-            ranks.into_iter().map(|rank| rank.join().expect("work does not fail")).collect()
+        }))
+    }
+
+    fn watch(&mut self) -> Result<Vec<Watched>, TransportError> {
+        Ok(self.at_once(|barrier| {
+            barrier.wait();
+            Watched::here()
         }))
     }
 
     fn compute_beside(&mut self, program: &Program) -> Result<Vec<f64>, TransportError> {
         let ranks = self.0.ranks();
         let (result, times) = beside(ranks, || self.time(program));
-        result.map(|_| times.iter().map(Duration::as_secs_f64).collect())
+        result.map(|_| times)
     }
 
     fn starts(&mut self) -> Result<Starts, TransportError> {
@@ -166,16 +185,16 @@ impl Runner for Threads {
 }
 
 /// Runs `program` here, and [`Work::Compute`] on `threads` further threads until it has ended: its result, and the median
-/// time of each thread.
-pub(super) fn beside<T>(threads: usize, program: impl FnOnce() -> T) -> (T, Vec<Duration>) {
+/// time of each thread in seconds.
+pub(super) fn beside<T>(threads: usize, program: impl FnOnce() -> T) -> (T, Vec<f64>) {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let compute = || {
-            let mut times = vec![Work::Compute.time()];
+            let mut times = vec![Work::Compute.time().time_s];
             while !has_ended.load(Ordering::Relaxed) {
-                times.push(Work::Compute.time());
+                times.push(Work::Compute.time().time_s);
             }
-            times.sort_unstable();
+            times.sort_unstable_by(f64::total_cmp);
             times[times.len() / 2]
         };
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(compute)).collect();

@@ -58,6 +58,7 @@ impl Calibration {
             control: None,
             nccl: None,
             variability: None,
+            interruptions: None,
             interference: None,
             input: None,
         }
@@ -94,7 +95,8 @@ pub fn with_processors(
         compute_cv: None,
         start_skew_us: Some(own("control.start_skew_us", starts.beyond(small.alpha_us.value))),
     });
-    file.variability = Some(host.computing.variability(&source));
+    file.variability = Some(host.computing.variability(&source, host.interruptions.is_some()));
+    file.interruptions = host.interruptions.as_ref().map(|it| it.kinds(&source));
     file.interference = Some(Interference {
         multiprocessors: own("interference.multiprocessors", host.beside),
         memory_per_gb_s: Parameter {
@@ -149,7 +151,7 @@ fn rates(table: &str, estimates: &Estimates, source: &str) -> Option<RatesFile> 
     })
 }
 
-fn parameter(key: &str, estimate: Estimate, source: &str) -> Parameter {
+pub(super) fn parameter(key: &str, estimate: Estimate, source: &str) -> Parameter {
     let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(rounded);
     let source = match value == UNLIMITED_GB_S {
         true if key.starts_with("socket.") => NO_LINK,
@@ -187,11 +189,12 @@ pub(super) fn with_header(header: &str, mut file: MachineFile, measured: &[Strin
         if table != section {
             let _ = writeln!(text, "\n[{table}]");
             section = table.to_string();
-        }
-        if table == "variability"
-            && let Some((factors, source)) = &gpus
-        {
-            let _ = writeln!(text, "gpu_factors = {factors:?}\ngpu_source = {}", quoted(source));
+            if table == "variability"
+                && let Some((factors, source)) = &gpus
+            {
+                let _ =
+                    writeln!(text, "gpu_factors = {factors:?}\ngpu_source = {}", quoted(source));
+            }
         }
         let Parameter { value, low, high, source } = parameter;
         let (low, high, source) = (low.unwrap_or(*value), high.unwrap_or(*value), quoted(source));
@@ -224,6 +227,11 @@ const HEADER: &str = "\
 # gpu_factors      computation times of ranks in parts of their mean: quantiles at 0, 1, 5, 10, 25, 50, 75, 90, 95, 97,
 #                  99 and 100 % of the ranks; ranks that take part in a calibration count as GPUs
 # step_cv          deviation of a rank's computation from one time to the next, in parts of its mean
+# step_correlation correlation of that deviation with the one of the computation before, some milliseconds earlier
+# interruptions    what stopped a rank for 20 us or longer while all computed: short ones, and long ones of 1 ms or more;
+#                  they are not in step_cv. Where ranks share cores, none are told apart, and all are in step_cv
+# per_second       how many there were on a rank per second of its computation; the interval covers single ranks, too
+# duration_us      their median
 # multiprocessors  how much longer computation takes while messages are exchanged, in parts of its time
 #
 # Times of a step:
@@ -261,6 +269,11 @@ mod tests {
         assert_eq!((read.node.ranks, read.node.nodes), (2, 1));
         assert_eq!(read.socket["large"].bandwidth_gb_s.value, UNLIMITED_GB_S);
         assert!(read.reduction.rates.copy_gb_s.is_some() && read.network.is_none());
-        assert!(read.leaves_out().is_none(), "{:?}", read.leaves_out());
+        assert_eq!(
+            read.leaves_out().is_some(),
+            threads.is_oversubscribed(),
+            "{:?}",
+            read.leaves_out()
+        );
     }
 }

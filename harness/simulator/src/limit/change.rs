@@ -82,6 +82,10 @@ impl Question {
             };
             add("steps equally long".into(), Box::new(steady));
         }
+        if machine.interruptions.is_some() {
+            let alone = |it: &mut Question| it.machine.interruptions = None;
+            add("no interruptions by the operating system".into(), Box::new(alone));
+        }
         if machine.interference.is_some() {
             let apart = |it: &mut Question| it.machine.interference = None;
             add("computation undisturbed by messages".into(), Box::new(apart));

@@ -7,6 +7,7 @@ use algorithms::simulate::nccl::{self, Channels, Generation, Nccl};
 use serde::{Deserialize, Serialize};
 
 use super::parameter::Parameter;
+use crate::interruption::Interruption;
 use results::toml_file::Invalid;
 
 /// The ways to send a message over one kind of link, by name.
@@ -318,6 +319,33 @@ impl Interference {
     }
 }
 
+/// Interruptions of a rank's computation by the operating system, by name, such as `short` and `long`.
+pub type Interruptions = BTreeMap<String, InterruptionFile>;
+
+/// One kind of interruptions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InterruptionFile {
+    /// How many interrupt a rank per second of its computation, on average; their numbers are Poisson distributed.
+    pub per_second: Parameter,
+    /// How long each one is.
+    pub duration_us: Parameter,
+}
+
+impl InterruptionFile {
+    /// For simulations.
+    pub(super) fn interruption(&self) -> Interruption {
+        let InterruptionFile { per_second, duration_us } = self;
+        Interruption { per_second: per_second.value, duration_s: duration_us.value / 1e6 }
+    }
+
+    pub(super) fn parameters(&mut self, name: &str) -> Vec<(String, &mut Parameter)> {
+        let InterruptionFile { per_second, duration_us } = self;
+        let all = [("per_second", Some(per_second)), ("duration_us", Some(duration_us))];
+        keyed(&format!("interruptions.{name}"), all)
+    }
+}
+
 /// The input of a node: what storage delivers, and processors decode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -448,7 +476,7 @@ pub(super) fn buffer_bytes(key: &str) -> Option<f64> {
 }
 
 /// The parameters of a table that are present, by full key.
-fn keyed<'p, const COUNT: usize>(
+pub(crate) fn keyed<'p, const COUNT: usize>(
     table: &str,
     all: [(&str, Option<&'p mut Parameter>); COUNT],
 ) -> Vec<(String, &'p mut Parameter)> {

@@ -10,6 +10,10 @@ pub enum Part {
     GpuDifferences,
     /// Noise from step to step.
     StepNoise,
+    /// Noise of a step is like that of the step before.
+    StepCorrelation,
+    /// Interruptions by the operating system.
+    Interruptions,
     /// Copies into and out of the fusion buffer.
     Copies,
     /// The framework runs ahead of the GPU.
@@ -36,9 +40,11 @@ pub enum Part {
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 13] = [
+    pub const ALL: [Part; 15] = [
         Part::GpuDifferences,
         Part::StepNoise,
+        Part::StepCorrelation,
+        Part::Interruptions,
         Part::Copies,
         Part::RunningAhead,
         Part::Interference,
@@ -57,6 +63,8 @@ impl Part {
         match self {
             Part::GpuDifferences => "lasting differences between GPUs",
             Part::StepNoise => "noise from step to step",
+            Part::StepCorrelation => "noise that lasts from step to step",
+            Part::Interruptions => "interruptions by the operating system",
             Part::Copies => "copies into and out of the fusion buffer",
             Part::RunningAhead => "frameworks that run ahead of the GPU",
             Part::Interference => "slower computation beside messages",
@@ -82,6 +90,10 @@ impl Part {
                 variability.iter_mut().for_each(|it| it.gpu_factors.fill(1.0));
             }
             Part::StepNoise => variability.iter_mut().for_each(|it| set(&mut it.step_cv, 0.0)),
+            Part::StepCorrelation => {
+                variability.iter_mut().for_each(|it| it.step_correlation = None);
+            }
+            Part::Interruptions => machine.interruptions = None,
             Part::Copies => {
                 control.iter_mut().for_each(|it| (it.copy_us, it.pack_gb_s) = (None, None));
             }
@@ -124,5 +136,40 @@ impl Part {
             Part::Tcp => {}
             Part::Input => machine.input = None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::Points;
+    use super::*;
+    use crate::machine_file::{InterruptionFile, Interruptions};
+    use crate::variability::Variability;
+    use results::toml_file::Checked;
+
+    /// No shipped machine file has these parts, so they are added here.
+    #[test]
+    fn parts_of_noise_are_removed_one_by_one() {
+        let configs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs"));
+        let point = Points::read(&configs.join("published.toml")).unwrap().training.remove(0);
+        let mut machine = MachineFile::read(&configs.join("machines/summit.toml")).unwrap();
+        let parameter = |value| Parameter { value, low: None, high: None, source: "a test".into() };
+        machine.variability.as_mut().unwrap().step_correlation = Some(parameter(0.5));
+        let kind = InterruptionFile { per_second: parameter(1.0), duration_us: parameter(50.0) };
+        machine.interruptions = Some(Interruptions::from([("short".into(), kind)]));
+        let without = |part: Part| {
+            let (mut point, mut machine) = (point.clone(), machine.clone());
+            part.remove(&mut point, &mut machine);
+            let Variability { step_cv, step_correlation, .. } =
+                machine.variability.clone().unwrap();
+            let correlation = step_correlation.map(|it| it.value);
+            (step_cv.value, correlation, machine.interruptions().len())
+        };
+        assert_eq!(without(Part::GpuDifferences), (0.016, Some(0.5), 1));
+        assert_eq!(without(Part::StepNoise), (0.0, Some(0.5), 1));
+        assert_eq!(without(Part::StepCorrelation), (0.016, None, 1));
+        assert_eq!(without(Part::Interruptions), (0.016, Some(0.5), 0));
     }
 }

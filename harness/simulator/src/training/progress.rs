@@ -191,8 +191,8 @@ impl Progress {
 
     /// Adds up computation, what messages add to it, and messages; returns the end of computation.
     pub fn sum_up(&mut self, job: &Job) -> f64 {
-        let Compute { forward_s, backward_s, optimizer_s, passes } = job.compute;
-        let computed_s = passes as f64 * (forward_s + backward_s);
+        let Compute { optimizer_s, .. } = job.compute;
+        let computed_s = job.compute.passes_s();
         self.step.communicating =
             self.messages.iter().map(|message| message.moment().at_s).sum::<f64>();
         self.step.compute = computed_s + optimizer_s;

@@ -3,6 +3,7 @@ use std::path::Path;
 use super::*;
 use crate::config::{Case, Config};
 use crate::data_plane::Engine;
+use crate::interruption::Interruption;
 use crate::machine_file::Parameter;
 use crate::policy::Policy;
 use crate::sweep::Plan;
@@ -194,6 +195,81 @@ fn a_straggler_delays_all_ranks() {
     let step = steps(&plan, "ddp", 6, Drive::Classes, 3)[2];
     let compute = plan.config.model[0].forward_ms + plan.config.model[0].backward_ms;
     assert!((step.jitter - 0.5e-3 * compute).abs() < 1e-9);
+}
+
+/// The same sweep with noise that lasts and interruptions in its machine file; `cv` as in a configuration.
+fn noisy(cv: Option<f64>) -> Plan {
+    let Plan { mut config, mut machine, workloads, .. } = plan(0.0);
+    config.jitter.cv = cv;
+    let text = "
+step_correlation = { value = 0.6, source = \"a test\" }
+[interruptions.short]
+per_second = { value = 3, source = \"a test\" }
+duration_us = { value = 200, source = \"a test\" }";
+    let mut noise: toml::Table = toml::from_str(text).unwrap();
+    let correlation = noise.remove("step_correlation").unwrap().try_into().unwrap();
+    machine.variability.as_mut().unwrap().step_correlation = Some(correlation);
+    machine.interruptions = Some(noise["interruptions"].clone().try_into().unwrap());
+    Plan::of(config, machine, workloads)
+}
+
+#[test]
+fn the_noise_of_a_machine_is_its_files_unless_a_sweep_has_its_own() {
+    let machine = noisy(None).jitter;
+    assert_eq!(machine.step_correlation, 0.6);
+    let short = Interruption { per_second: 3.0, duration_s: 2e-4 };
+    assert_eq!(machine.interruptions, [short]);
+    let own = noisy(Some(0.01)).jitter;
+    assert_eq!((own.step_correlation, own.interruptions), (0.0, Vec::new()));
+}
+
+#[test]
+fn noise_does_not_depend_on_the_number_of_threads() {
+    let mut plan = noisy(None);
+    plan.config.simulate.ranks = vec![6, 96];
+    plan.config.policy.truncate(2);
+    let simulated = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let all = pool.install(|| plan.run(|| ()));
+        all.into_iter().map(|(_, simulated)| simulated.unwrap().steps).collect::<Vec<_>>()
+    };
+    assert_eq!(simulated(1), simulated(3));
+}
+
+/// A microsecond 10^5 times per second: a tenth of the computation, nearly the same on all ranks.
+#[test]
+fn interruptions_are_part_of_the_slowest_ranks_time() {
+    let mut plan = plan(0.0);
+    let step = |plan: &Plan| steps(plan, "ddp", 6, Drive::Classes, 3)[2];
+    let alone = step(&plan);
+    plan.jitter.interruptions = vec![Interruption { per_second: 1e5, duration_s: 1e-6 }];
+    let interrupted = step(&plan);
+    let compute = plan.config.model[0].forward_ms + plan.config.model[0].backward_ms;
+    assert!((interrupted.jitter / (0.1e-3 * compute) - 1.0).abs() < 0.03, "{interrupted:?}");
+    let longer_s = interrupted.time - alone.time;
+    assert!((longer_s / interrupted.jitter - 1.0).abs() < 0.05, "{longer_s} {interrupted:?}");
+}
+
+/// Seeds differ more where noise lasts, but a step is as long on average.
+#[test]
+fn noise_that_lasts_spreads_means_of_steps_and_not_steps() {
+    let mut plan = plan(0.03);
+    let mut of = |correlation: f64| {
+        plan.jitter.step_correlation = correlation;
+        let (model, policy) = (&plan.config.model[0], plan.config.policy("ddp").unwrap());
+        let data = DataPlane::new("nccl", &plan.machine, 6, 0.0, Engine::Rounds).unwrap();
+        let case = Case { model, policy, ranks: 6 };
+        let means = (0..300).map(|seed| {
+            let job = plan.job(&case, &data, seed, Drive::Classes).unwrap();
+            simulate(&job, 10).unwrap().iter().map(|step| step.jitter).sum::<f64>() / 10.0
+        });
+        let means: Vec<f64> = means.collect();
+        let mean = means.iter().sum::<f64>() / 300.0;
+        (mean, (means.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / 300.0).sqrt())
+    };
+    let (independent, lasting) = (of(0.0), of(0.9));
+    assert!((lasting.0 / independent.0 - 1.0).abs() < 0.1, "{lasting:?} {independent:?}");
+    assert!(lasting.1 > 1.5 * independent.1, "{lasting:?} {independent:?}");
 }
 
 /// A policy's step in the steady state, without priorities and with them.

@@ -27,7 +27,9 @@ fn a_calibration_is_a_machine_file() {
         let source = if by_design { "by design: " } else { "measured: " };
         assert!(parameter.source.starts_with(source), "{key}: {}", parameter.source);
     }
-    assert_eq!(file.leaves_out(), None);
+    // Ranks that share a core interrupt each other.
+    let shares_cores = results::provenance::cores() < 2;
+    assert_eq!(file.leaves_out().is_some(), shares_cores, "{:?}", file.leaves_out());
     assert!(file.control.unwrap().pack_gb_s.is_some());
     calibrate().says(2, "two-threads.toml exists; results are never overwritten");
     Ended::of(&mut kolo(&["calibrate", "--minutes", "-1"]))
