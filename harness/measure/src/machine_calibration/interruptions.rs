@@ -1,9 +1,9 @@
 //! How often the operating system interrupts ranks, and for how long.
 //!
 //! All ranks repeat the same piece of computation for some seconds. A piece that takes longer than the fastest one by
-//! [`INTERRUPTION`](super::work::INTERRUPTION) or more was interrupted. So does the benchmark "selfish detour" (P. Beckman et
-//! al., "Benchmarking the effects of operating system interference on extreme-scale parallel machines", Cluster Computing
-//! 11, 2008), which Netgauge has, too.
+//! [`INTERRUPTION`] or more was interrupted. The benchmark "selfish detour" does the same (P. Beckman et al.,
+//! "Benchmarking the effects of operating system interference on extreme-scale parallel machines", Cluster Computing 11,
+//! 2008), which Netgauge has, too.
 
 use std::collections::BTreeMap;
 
@@ -84,8 +84,8 @@ impl Interruptions {
         all.into_iter().map(kind).collect()
     }
 
-    /// Interruptions of a rank per second of its computation, from those of each rank. The interval is that of a Poisson distribution, or
-    /// reaches from the least to the most interrupted rank where that is wider.
+    /// Interruptions of a rank per second of its computation, from those of each rank. The interval is that of a Poisson
+    /// distribution, or reaches from the least to the most interrupted rank where that is wider.
     fn per_second(&self, ranks: &[Vec<f64>]) -> Estimate {
         let computed_s: f64 = self.0.iter().map(Watched::computed_s).sum();
         let number = ranks.iter().map(Vec::len).sum::<usize>() as f64;
