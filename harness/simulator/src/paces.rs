@@ -10,7 +10,7 @@ use super::variability;
 
 /// The factors of all ranks, one step after another: noise, times the GPU's lasting factor, plus interruptions.
 ///
-/// A step's noise is a standard normal deviate for each rank, which [`Jitter::factor`] turns into the law of the jitter.
+/// A step's noise is a standard normal deviate for each rank, which the jitter turns into its law.
 /// From step to step the deviates are autoregressive of order 1: `z' = r z + sqrt(1 - r^2) e`, with fresh deviates `e` of
 /// each step. Each `z` is standard normal, so that the spread of a step does not depend on the correlation `r`.
 pub struct Paces<'j> {

@@ -40,7 +40,8 @@ pub struct Plan {
 pub struct Simulated {
     /// For each seed.
     pub steps: Vec<Vec<Step>>,
-    /// With the first seed, on each machine of [`Plan::at_ends`].
+    /// With the first seed, with all parameters at the slower end of their ranges, and at the faster end; empty unless
+    /// `simulate.vary_parameters`.
     pub at_ends: Vec<Vec<Step>>,
     /// The engine that simulated the messages.
     pub engine: &'static str,
