@@ -142,8 +142,8 @@ impl Plan {
         cases.into_iter().zip(results).collect()
     }
 
-    /// The same with one seed, on a machine with every parameter at the slower end of its range, and on one with all at the
-    /// faster end; none unless the configuration varies parameters.
+    /// The same with one seed, on a machine with every parameter at the slower end of its range, and on one with all of them
+    /// at the faster end; none unless the configuration varies parameters.
     fn at_ends(&self) -> Vec<Plan> {
         let Plan { config, machine, workloads, .. } = self;
         let ends: &[bool] = if config.simulate.vary_parameters { &[true, false] } else { &[] };
