@@ -161,7 +161,8 @@ pub(super) struct Flat {
     /// (five or more) or `steps`, and nothing where there is no interval: blocks of a case differ by more than their
     /// steps, or the machine changed its speed; of `kolo bench`: `blocks` or `repetitions`; in `bandwidth.csv`:
     /// `launches`, `blocks` (rounds of blocks, if there are five or more), `cases` (blocks of different cases in fewer
-    /// rounds) or `messages`
+    /// rounds) or `messages`; of a simulated step: `seeds and parameters` where the intervals contain the ranges of the
+    /// machine's parameters, and nothing where they are over seeds alone
     pub interval_over: String,
     /// how much slower the machine was in its slowest part of the run than in its fastest, in percent, if that is more
     /// than 3: `time_us_p50_low` and `_high` are then empty, because blocks are not alike. An interval over launches
