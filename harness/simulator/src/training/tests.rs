@@ -291,7 +291,9 @@ fn every_setting(mut look: impl FnMut(&str, &Policy, [Step; 2])) {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/summit-scaling.toml"));
     plan.config = Config::read(path).unwrap();
     plan.config.jitter.cv = Some(0.0);
-    let plan = Plan::new(plan.config, path).unwrap();
+    let mut plan = Plan::new(plan.config, path).unwrap();
+    // Computation slows every message down, so that priorities have something to gain in many settings.
+    plan.machine.interference.as_mut().unwrap().gpu_gb_s = None;
     for data_plane in ["nccl", "hierarchical:parameter-server", "server-nodes"] {
         for (overlap_latency, overlap_stages) in [(false, false), (true, false), (true, true)] {
             for (partition_mib, ranks) in [(0.0, 6), (4.0, 6), (0.0, 96), (4.0, 96), (1.0, 768)] {
@@ -328,7 +330,7 @@ fn priorities_never_cost_time_and_break_no_bound() {
         );
         gained += usize::from(with.time < 0.95 * without.time);
     });
-    assert!(gained > 10, "priorities gained something in {gained} settings");
+    assert!(gained > 20, "priorities gained something in {gained} settings");
 }
 
 /// One rank sends nothing; a node of six has each bucket reduced before the next one is ready.
