@@ -60,7 +60,8 @@ pub(super) struct Flat {
     pub driven: String,
     /// samples per rank and step
     pub batch: Option<usize>,
-    /// random seeds with which a point was simulated; intervals (`_low`, `_high`) are 95 % over them
+    /// random seeds with which a point was simulated; intervals (`_low`, `_high`) are 95 % over them; see
+    /// `interval_over`
     pub seeds: Option<usize>,
     /// See `workload`.
     pub transport: String,
