@@ -101,3 +101,14 @@ fn a_round_at_another_speed_is_measured_again() {
     assert_eq!(disturbed.blocks_mean, 6.0, "each block once: {disturbed:?}");
     assert!(disturbed.width_percent < steady.width_percent, "{steady:?} {disturbed:?}");
 }
+
+/// A quarter of the blocks is half as slow again, here and there: that is what the machine does. Without those blocks, medians
+/// would be too short.
+#[test]
+fn blocks_disturbed_at_random_are_not_measured_again() {
+    let disturbed = scored("one block in four disturbed", 3, 20);
+    assert!(disturbed.unsteady_percent <= 20.0, "{disturbed:?}");
+    assert!(disturbed.printed_percent >= 85.0, "{disturbed:?}");
+    assert!(disturbed.covered_percent >= 90.0, "{disturbed:?}");
+    assert!(disturbed.bandwidth_covered_percent >= 85.0, "{disturbed:?}");
+}
