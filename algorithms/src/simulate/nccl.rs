@@ -576,6 +576,9 @@ mod tests {
             }
             assert!(gain_us(sizes[0]) < 0.0 && gain_us(sizes[31]) > 0.0, "{ranks}");
         }
+        // As was seen on 8 H200 with NCCL 2.27.7: rings up to 1 MiB, NVLS from 2 MiB on.
+        let chosen = |log2: u32| HOPPER.choice(&Pattern::ALL, 8, f64::from(log2).exp2()).pattern;
+        assert_eq!((chosen(20), chosen(21)), (Pattern::Ring, Pattern::Nvls));
     }
 
     #[test]
