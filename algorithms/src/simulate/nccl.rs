@@ -1,10 +1,13 @@
 //! NCCL's own model of the time of an allreduce, by which it chooses algorithm and protocol.
 //!
-//! Constants and formulas of NCCL 2.30.7, `src/graph/tuning.cc` (commit 5067397c), for rings and trees, but
-//! not for reductions in network cards or switches (CollNet, NVLS). As there, times are in microseconds and
-//! bandwidths in GB/s. It is a model by NCCL's authors, not a measurement.
+//! Constants and formulas of NCCL 2.30.7, `src/graph/tuning.cc` (commit 5067397c), for rings, trees, and reductions in
+//! switches ([`Switches`]); not for NVLS and CollNet together. As there, times are in microseconds and bandwidths in
+//! GB/s. It is a model by NCCL's authors, not a measurement.
+
+mod switches;
 
 use super::Moment;
+pub use switches::{Obstacle, Switches};
 
 /// By how much faster a tree of two nodes is than its network. NCCL expects 2, as a node sends and receives each byte
 /// once; 1.7 was measured on p4d (NCCL issue 527), 1.4 on V100 with one card (DLPerf, BERT-base on 16 GPUs).
@@ -27,6 +30,8 @@ pub struct Nccl {
     pub protocols: Protocols,
     /// Microseconds that the network card adds.
     pub card_us: f64,
+    /// Which switches reduce.
+    pub switches: Switches,
 }
 
 /// Channels: rings or trees that run in parallel over different links.
@@ -36,6 +41,13 @@ pub struct Channels {
     pub count: usize,
     /// The bandwidth of each, in GB/s.
     pub gb_s: f64,
+}
+
+impl Channels {
+    /// Of all together.
+    fn gb_s(self) -> f64 {
+        self.count as f64 * self.gb_s
+    }
 }
 
 /// The links of GPUs inside a node.
@@ -101,12 +113,40 @@ pub enum Protocol {
 pub enum Pattern {
     Ring,
     Tree,
+    /// NVLink's switches reduce, on one node.
+    Nvls,
+    /// NVLink's switches reduce in each node, and a tree between nodes.
+    NvlsTree,
+    /// A chain through each node, and the network's switches reduce.
+    CollNetChain,
+    /// All GPUs of a node at once, and the network's switches reduce.
+    CollNetDirect,
+}
+
+impl Pattern {
+    /// All of them.
+    pub const ALL: [Pattern; 6] = [
+        Pattern::Ring,
+        Pattern::Tree,
+        Pattern::Nvls,
+        Pattern::NvlsTree,
+        Pattern::CollNetChain,
+        Pattern::CollNetDirect,
+    ];
+
+    /// The protocols that NCCL has for it.
+    fn protocols(self) -> &'static [Protocol] {
+        match self {
+            Pattern::Ring | Pattern::Tree => &Protocol::ALL,
+            _ => &[Protocol::Simple],
+        }
+    }
 }
 
 /// A choice of NCCL, with its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// Ring or tree.
+    /// The algorithm.
     pub pattern: Pattern,
     /// The protocol.
     pub protocol: Protocol,
@@ -125,20 +165,26 @@ struct Limits {
 }
 
 /// NCCL's correction factors of a tree's bandwidth by protocol and size, in octaves of 64 B.
-const TREE_SHORTFALL: [[f64; 23]; 3] = [
+const TREE_SHORTFALL: [[f64; 24]; 3] = [
     [
         1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8,
-        0.9, 1.0, 1.0, 1.0, 1.0,
+        0.9, 1.0, 1.0, 1.0, 1.0, 1.0,
     ],
     [
         1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9,
-        0.9, 0.9, 0.9, 1.0, 1.0,
+        0.9, 0.9, 0.9, 1.0, 1.0, 1.0,
     ],
     [
         0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8,
-        0.7, 0.7, 0.8, 0.9, 0.9,
+        0.7, 0.7, 0.8, 0.9, 0.9, 0.9,
     ],
 ];
+
+/// The correction factor of a tree; 1 from so many octaves on.
+fn tree_shortfall(protocol: Protocol, size_bytes: f64, octaves: usize) -> f64 {
+    let octave = (size_bytes / 64.0).max(1.0).log2() as usize;
+    if octave < octaves { TREE_SHORTFALL[protocol as usize][octave] } else { 1.0 }
+}
 
 impl Generation {
     fn limits(self) -> Limits {
@@ -184,6 +230,10 @@ fn latencies_us(links: Links, pattern: Pattern, protocol: Protocol) -> (f64, f64
         (Pattern::Ring, Protocol::LL) => (6.6, [0.6, 1.0], 2.7),
         (Pattern::Ring, Protocol::LL128) => (14.0, [1.9, 2.5], 4.0),
         (Pattern::Ring, Protocol::Simple) => (8.4, [3.4, 5.7], 14.0),
+        (Pattern::Nvls, _) => (0.0, [25.0, 0.0], 18.0),
+        (Pattern::NvlsTree, _) => (0.0, [25.0, 0.0], 20.9),
+        (Pattern::CollNetChain, _) => (0.0, [2.8, 2.8], 30.0),
+        (Pattern::CollNetDirect, _) => (0.0, [3.7, 3.7], 31.0),
     };
     let inside = match links {
         Links::NvLink => nvlink,
@@ -193,22 +243,29 @@ fn latencies_us(links: Links, pattern: Pattern, protocol: Protocol) -> (f64, f64
 }
 
 impl Nccl {
-    /// The fastest pattern and allowed protocol for an allreduce of `size_bytes` per rank; of one pattern, if `only`
-    /// is given.
+    /// The fastest of these patterns, with its fastest allowed protocol, for an allreduce of `size_bytes` per rank.
     ///
     /// # Panics
-    /// When no protocol is allowed.
-    pub fn choice(&self, only: Option<Pattern>, ranks: usize, size_bytes: f64) -> Choice {
-        let patterns = [Pattern::Ring, Pattern::Tree].into_iter();
-        let patterns = patterns.filter(|&pattern| only.is_none_or(|only| only == pattern));
-        let choices = patterns.flat_map(|pattern| {
-            let protocols = Protocol::ALL.into_iter().filter(|&it| self.protocols.has(it));
-            protocols.map(move |protocol| self.estimate(pattern, protocol, ranks, size_bytes))
+    /// When there is an [`Nccl::obstacle`] to all of them, or no protocol is allowed.
+    pub fn choice(&self, among: &[Pattern], ranks: usize, size_bytes: f64) -> Choice {
+        let can = |pattern: &Pattern| ranks < 2 || self.obstacle(*pattern, ranks).is_none();
+        let choices = among.iter().copied().filter(can).flat_map(|pattern| {
+            let protocols = pattern.protocols().iter().filter(|&&it| self.protocols.has(it));
+            protocols.map(move |&protocol| self.estimate(pattern, protocol, ranks, size_bytes))
         });
         choices.min_by(|a, b| a.time_us().total_cmp(&b.time_us())).expect("a protocol is allowed")
     }
 
+    /// Nodes, and ranks on each.
+    fn nodes(&self, ranks: usize) -> (usize, usize) {
+        let nodes = ranks.div_ceil(self.local_size);
+        (nodes, ranks.div_ceil(nodes))
+    }
+
     /// The time of one pattern and protocol.
+    ///
+    /// # Panics
+    /// When there is an [`Nccl::obstacle`] to the pattern.
     pub fn estimate(
         &self,
         pattern: Pattern,
@@ -220,8 +277,7 @@ impl Nccl {
         if ranks < 2 {
             return none;
         }
-        let nodes = ranks.div_ceil(self.local_size);
-        let local = ranks.div_ceil(nodes);
+        let (nodes, local) = self.nodes(ranks);
         let latency_us = self.latency_us(pattern, protocol, ranks, nodes, local, size_bytes);
         let bandwidth = self.algorithm_gb_s(pattern, protocol, ranks, nodes, size_bytes);
         Choice { latency_us, bandwidth_us: size_bytes / (1000.0 * bandwidth), ..none }
@@ -263,13 +319,21 @@ impl Nccl {
                 };
                 latency * factor
             }
+            Pattern::Nvls => inside,
+            Pattern::NvlsTree => inside + 2.0 * f64::from(nodes.ilog2()) * between,
+            Pattern::CollNetChain => 2.0 * (local - 1) as f64 * inside + between,
+            Pattern::CollNetDirect => {
+                // 0.4 us for each message to or from the others of the node.
+                let others = (local - 1) as f64;
+                2.0 * (others.min(1.0) * inside + 0.4 * others) + between
+            }
         }
     }
 
     /// The bandwidth of all channels together. Between nodes, too, every byte passes the links of a node: as slow ones as
     /// PCIe limit it. A tree of two nodes sends half as much over the network as a ring; see [`TREE_OF_TWO_NODES`].
     fn bus_gb_s(&self, pattern: Pattern, nodes: usize, local: usize) -> f64 {
-        let [inside, between] = [self.inside, self.between].map(|it| it.count as f64 * it.gb_s);
+        let [inside, between] = [self.inside, self.between].map(Channels::gb_s);
         match pattern {
             _ if nodes == 1 => inside,
             _ if local == 1 => between,
@@ -308,16 +372,15 @@ impl Nccl {
                     Protocol::LL128 => (tree * of_line).min(channels * limits.tree_ll128[scale]),
                     Protocol::Simple => tree,
                 };
-                let octave = (size_bytes / 64.0).max(1.0).log2() as usize;
-                let shortfall = TREE_SHORTFALL[protocol as usize].get(octave).copied();
-                0.5 * bus * shortfall.unwrap_or(1.0)
+                0.5 * bus * tree_shortfall(protocol, size_bytes, 23)
             }
+            _ => self.switched_gb_s(pattern, ranks, size_bytes),
         }
     }
 
     /// The time of [`Nccl::choice`], with its parts.
-    pub fn time(&self, only: Option<Pattern>, ranks: usize, size_bytes: f64) -> Moment {
-        let choice = self.choice(only, ranks, size_bytes);
+    pub fn time(&self, among: &[Pattern], ranks: usize, size_bytes: f64) -> Moment {
+        let choice = self.choice(among, ranks, size_bytes);
         let bandwidth_s = 1e-6 * choice.bandwidth_us;
         Moment::start(0.0).latency(1e-6 * choice.latency_us).bytes(bandwidth_s, bandwidth_s)
     }
@@ -343,6 +406,12 @@ mod tests {
         generation: Generation::Volta,
         protocols: Protocols::ALL,
         card_us: 0.0,
+        switches: Switches {
+            nvls: None,
+            nvls_tree: None,
+            collnet_chain: None,
+            collnet_direct: None,
+        },
     };
 
     #[test]
@@ -372,7 +441,7 @@ mod tests {
             (27_600, 64.0 * mib, Tree, LL128, 7435.0),
             (27_600, 932.0 * mib, Tree, Simple, 88_905.0),
         ] {
-            let found = SUMMIT.choice(None, ranks, size_bytes);
+            let found = SUMMIT.choice(&Pattern::ALL, ranks, size_bytes);
             // The table is rounded to whole microseconds.
             let close = (found.time_us() - us).abs() < f64::max(0.51, 0.01 * us);
             assert!(
@@ -409,7 +478,8 @@ mod tests {
     #[test]
     fn protocols_that_are_not_allowed_are_not_chosen() {
         let mib = f64::from(1 << 20);
-        let chosen = |protocols| Nccl { protocols, ..SUMMIT }.choice(None, 6, mib).protocol;
+        let chosen =
+            |protocols| Nccl { protocols, ..SUMMIT }.choice(&Pattern::ALL, 6, mib).protocol;
         assert_eq!(chosen(Protocols::ALL), Protocol::LL128);
         assert_eq!(chosen(Protocols::over(Links::NvLink)), Protocol::LL128);
         assert_ne!(chosen(Protocols::over(Links::Pci)), Protocol::LL128);
@@ -434,12 +504,164 @@ mod tests {
         assert_eq!(two, four);
     }
 
+    /// A DGX H100 whose switches reduce; its network's do not.
+    const HOPPER: Nccl = Nccl {
+        local_size: 8,
+        inside: Channels { count: 18, gb_s: 20.6 },
+        between: Channels { count: 16, gb_s: 23.0 },
+        links: Links::NvLink,
+        generation: Generation::Hopper,
+        protocols: Protocols::ALL,
+        card_us: 0.0,
+        switches: Switches {
+            nvls: Some(Channels { count: 8, gb_s: 40.0 }),
+            nvls_tree: Some(Channels { count: 8, gb_s: 40.0 }),
+            collnet_chain: None,
+            collnet_direct: None,
+        },
+    };
+
+    /// With switches of the network that reduce, too.
+    fn with_collnet(generation: Generation) -> Nccl {
+        let channels = Some(Channels { count: 8, gb_s: 40.0 });
+        let switches =
+            Switches { collnet_chain: channels, collnet_direct: channels, ..HOPPER.switches };
+        Nccl { generation, switches, ..HOPPER }
+    }
+
+    /// By hand, from the source.
+    #[test]
+    fn times_of_switches_match_the_source() {
+        let size_bytes = 1e9;
+        // 8 x 40 x 0.85 x 7/8 x 2 = 476 GB/s bus.
+        let nvls = 25.0 + 1e6 / (476.0 * 8.0 / 14.0);
+        // Two nodes: 8 x min(59.5, 2 x 46, 57.7); four: 8 x min(59.5, 46, 45.5).
+        let two = 25.0 + 2.0 * 20.9 + 1e6 / (8.0 * 57.7 * 16.0 / 30.0);
+        let four = 25.0 + 4.0 * 20.9 + 1e6 / (8.0 * 45.5 * 32.0 / 62.0);
+        let chain = 14.0 * 2.8 + 30.0 + 1e6 / 160.0;
+        let direct = 2.0 * 3.7 + 14.0 * 0.4 + 31.0 + 1e6 / (160.0 * 0.85);
+        for (pattern, ranks, us) in [
+            (Pattern::Nvls, 8, nvls),
+            (Pattern::NvlsTree, 16, two),
+            (Pattern::NvlsTree, 32, four),
+            (Pattern::CollNetChain, 32, chain),
+            (Pattern::CollNetDirect, 32, direct),
+        ] {
+            let nccl = with_collnet(Generation::Hopper);
+            let found = nccl.estimate(pattern, Protocol::Simple, ranks, size_bytes);
+            assert!((found.time_us() / us - 1.0).abs() < 1e-9, "{found:?} for {us}");
+        }
+        // A tree of Blackwell's switches has the shortfall of other trees, 0.5 at 512 KiB and 1 from 1 GiB on.
+        let blackwell = with_collnet(Generation::Blackwell);
+        let rate = |bytes: f64| {
+            let choice = blackwell.estimate(Pattern::NvlsTree, Protocol::Simple, 32, bytes);
+            bytes / choice.bandwidth_us
+        };
+        assert!((rate(524_288.0) / rate(1e10) - 0.5).abs() < 1e-9);
+    }
+
+    /// Rings and trees below the size where the model's times cross, the switches above it.
+    #[test]
+    fn switches_are_chosen_where_they_are_faster() {
+        for (ranks, switched) in [(8, Pattern::Nvls), (16, Pattern::NvlsTree)] {
+            let others = [Pattern::Ring, Pattern::Tree];
+            let gain_us = |bytes: f64| {
+                let time_us = |among: &[Pattern]| HOPPER.choice(among, ranks, bytes).time_us();
+                time_us(&others) - time_us(&[switched])
+            };
+            let sizes: Vec<f64> = (2..34).map(|log2| f64::from(log2).exp2()).collect();
+            let chosen = |bytes: f64| HOPPER.choice(&Pattern::ALL, ranks, bytes).pattern;
+            for &bytes in &sizes {
+                assert_eq!(chosen(bytes) == switched, gain_us(bytes) > 0.0, "{ranks}, {bytes}");
+            }
+            assert!(gain_us(sizes[0]) < 0.0 && gain_us(sizes[31]) > 0.0, "{ranks}");
+        }
+        // As was seen on 8 H200 with NCCL 2.27.7: rings up to 1 MiB, NVLS from 2 MiB on.
+        let chosen = |log2: u32| HOPPER.choice(&Pattern::ALL, 8, f64::from(log2).exp2()).pattern;
+        assert_eq!((chosen(20), chosen(21)), (Pattern::Ring, Pattern::Nvls));
+    }
+
+    #[test]
+    fn obstacles_to_switches_are_named_and_never_chosen() {
+        let simple = Protocols { simple: false, ..Protocols::ALL };
+        let one = Channels { count: 1, gb_s: 40.0 };
+        let few = Switches { nvls: Some(one), ..HOPPER.switches };
+        for (nccl, pattern, ranks, expected) in [
+            (HOPPER, Pattern::Ring, 8, None),
+            (HOPPER, Pattern::Nvls, 8, None),
+            (HOPPER, Pattern::NvlsTree, 16, None),
+            (with_collnet(Generation::Volta), Pattern::CollNetChain, 16, None),
+            (SUMMIT, Pattern::Nvls, 6, Some(Obstacle::NoSwitches)),
+            (HOPPER, Pattern::CollNetDirect, 16, Some(Obstacle::NoSwitches)),
+            (with_collnet(Generation::Ampere), Pattern::Nvls, 8, Some(Obstacle::Generation)),
+            (Nccl { protocols: simple, ..HOPPER }, Pattern::Nvls, 8, Some(Obstacle::NoSimple)),
+            (HOPPER, Pattern::Nvls, 16, Some(Obstacle::SeveralNodes)),
+            (HOPPER, Pattern::NvlsTree, 8, Some(Obstacle::OneNode)),
+            (with_collnet(Generation::Hopper), Pattern::CollNetChain, 8, Some(Obstacle::OneNode)),
+            (Nccl { switches: few, ..HOPPER }, Pattern::Nvls, 8, Some(Obstacle::OneGpu)),
+            (Nccl { local_size: 1, ..HOPPER }, Pattern::NvlsTree, 2, Some(Obstacle::OneGpu)),
+            (
+                Nccl { local_size: 16, ..with_collnet(Generation::Hopper) },
+                Pattern::CollNetDirect,
+                32,
+                Some(Obstacle::ManyGpus),
+            ),
+        ] {
+            assert_eq!(nccl.obstacle(pattern, ranks), expected, "{pattern:?}, {ranks} ranks");
+            if expected.is_some() {
+                let chosen = nccl.choice(&Pattern::ALL, ranks, 1e9).pattern;
+                assert_ne!(chosen, pattern, "{ranks} ranks");
+            }
+        }
+    }
+
+    /// The switch reduces what every GPU sends once and distributes the sum, at 85 % of the channels' bandwidth; a GPU's
+    /// links carry each byte once per direction.
+    #[test]
+    fn switches_of_nvlink_move_each_byte_once() {
+        for gpus in 2..=8 {
+            for log2 in 0..34 {
+                let size_bytes = f64::from(log2).exp2();
+                let found = HOPPER.estimate(Pattern::Nvls, Protocol::Simple, gpus, size_bytes);
+                let expected = size_bytes / (1e3 * 0.85 * 40.0 * gpus as f64);
+                assert!((found.bandwidth_us / expected - 1.0).abs() < 1e-9, "{gpus}: {found:?}");
+                assert!(found.bandwidth_us >= size_bytes / (1e3 * 18.0 * 20.6), "{gpus}");
+                assert_eq!(found.latency_us, 25.0);
+            }
+        }
+    }
+
+    /// Every node sends and receives each byte once. More nodes change nothing, and no channels inside make it faster than
+    /// the network.
+    #[test]
+    fn switches_of_the_network_take_as_long_for_any_number_of_nodes() {
+        for pattern in [Pattern::CollNetChain, Pattern::CollNetDirect] {
+            for local in [1, 4, 8] {
+                for size_bytes in [4.0, 1e6, 1e9] {
+                    let nccl = Nccl { local_size: local, ..with_collnet(Generation::Ampere) };
+                    let of = |nccl: Nccl, nodes| {
+                        nccl.estimate(pattern, Protocol::Simple, local * nodes, size_bytes)
+                    };
+                    let two = of(nccl, 2);
+                    assert!([3, 16, 1000].into_iter().all(|nodes| of(nccl, nodes) == two));
+                    let fast = Some(Channels { count: 8, gb_s: 1e4 });
+                    let switches =
+                        Switches { collnet_chain: fast, collnet_direct: fast, ..nccl.switches };
+                    let bound_us = size_bytes / (1e3 * 16.0 * 23.0);
+                    let found = of(Nccl { switches, ..nccl }, 64).bandwidth_us;
+                    assert!((found / bound_us - 1.0).abs() < 1e-9, "{pattern:?} {local}");
+                    assert!(two.bandwidth_us >= bound_us);
+                }
+            }
+        }
+    }
+
     #[test]
     fn one_rank_takes_no_time_and_every_size_takes_some() {
-        assert_eq!(SUMMIT.choice(None, 1, 1e9).time_us(), 0.0);
+        assert_eq!(SUMMIT.choice(&Pattern::ALL, 1, 1e9).time_us(), 0.0);
         for ranks in [2, 5, 6, 7, 12, 600] {
-            let times =
-                [0.0, 1.0, 64.0, 1e3, 1e6, 1e9].map(|s| SUMMIT.choice(None, ranks, s).time_us());
+            let times = [0.0, 1.0, 64.0, 1e3, 1e6, 1e9]
+                .map(|s| SUMMIT.choice(&Pattern::ALL, ranks, s).time_us());
             assert!(times[0] > 0.0 && times[5] > times[0], "{times:?}");
         }
     }

@@ -9,7 +9,7 @@ use algorithms::combinators::Pipelined;
 use algorithms::schedule::Schedule;
 use algorithms::server_nodes::{self, InvalidCount, ServerNodes};
 use algorithms::simulate::machine::Machine;
-use algorithms::simulate::nccl::{Nccl, Pattern};
+use algorithms::simulate::nccl::{Nccl, Obstacle, Pattern};
 use algorithms::simulate::{Blocked, Moment, Outcome, events, rounds};
 use algorithms::topology::Topology;
 use serde::{Deserialize, Serialize};
@@ -19,14 +19,44 @@ use super::machine_file::{MachineFile, Misfit};
 use super::variable_servers::{self, InvalidServers, VariableServers};
 use results::names::{AlgorithmError, algorithm};
 
-/// NCCL's own choice, by its tuning model. `nccl:ring` and `nccl:tree` fix the pattern, as `NCCL_ALGO`
-/// does; rings were all there was before version 2.4. Any other name is an algorithm's, or
-/// [`server_nodes::NAME`], or [`variable_servers::NAME`].
+/// NCCL's own choice, by its tuning model. Names such as `nccl:ring` fix the algorithm, as `NCCL_ALGO` does; rings were
+/// all there was before version 2.4. Any other name is an algorithm's, or [`server_nodes::NAME`], or
+/// [`variable_servers::NAME`].
 pub const NCCL: &str = "nccl";
 
 /// Names in addition to those of algorithms.
-const NATIVE: [&str; 5] =
-    [NCCL, "nccl:ring", "nccl:tree", server_nodes::NAME, variable_servers::NAME];
+const NATIVE: [&str; 8] = [
+    NCCL,
+    "nccl:ring",
+    "nccl:tree",
+    "nccl:nvls",
+    "nccl:nvls-tree",
+    "nccl:collnet",
+    server_nodes::NAME,
+    variable_servers::NAME,
+];
+
+/// The algorithms among which NCCL chooses under that name.
+fn patterns(name: &str) -> Option<&'static [Pattern]> {
+    Some(match name {
+        NCCL => &Pattern::ALL,
+        "nccl:ring" => &[Pattern::Ring],
+        "nccl:tree" => &[Pattern::Tree],
+        "nccl:nvls" => &[Pattern::Nvls],
+        "nccl:nvls-tree" => &[Pattern::NvlsTree],
+        "nccl:collnet" => &[Pattern::CollNetChain, Pattern::CollNetDirect],
+        _ => return None,
+    })
+}
+
+/// The tables of a machine file that say that switches reduce in these algorithms.
+fn tables(among: &[Pattern]) -> &'static str {
+    match among {
+        [Pattern::Nvls] => "[nccl.nvls]: its NVLink switches do not reduce",
+        [Pattern::NvlsTree] => "[nccl.nvls_tree]: its NVLink switches do not reduce",
+        _ => "[nccl.collnet_chain] or [nccl.collnet_direct]: its network does not reduce",
+    }
+}
 
 /// Checks that a name is a data plane on some machine.
 ///
@@ -76,6 +106,31 @@ pub enum DataPlaneError {
     NoNccl {
         /// The machine.
         machine: String,
+    },
+    /// The machine file has no table that says that switches reduce.
+    #[error(
+        "{name} needs switches that reduce, and machine {machine} has no {}; add the table if they do, or choose nccl",
+        tables(among)
+    )]
+    NoSwitches {
+        /// The data plane.
+        name: String,
+        /// The machine.
+        machine: String,
+        /// The algorithms of that name.
+        among: &'static [Pattern],
+    },
+    /// NCCL does not use the algorithm between these ranks.
+    #[error("{name} does not run on {ranks} ranks of machine {machine}: {cause}; choose nccl")]
+    Obstacle {
+        /// The data plane.
+        name: String,
+        /// The machine.
+        machine: String,
+        /// Ranks requested.
+        ranks: usize,
+        /// Why not.
+        cause: Obstacle,
     },
 }
 
@@ -133,7 +188,7 @@ pub struct DataPlane {
 
 #[derive(Clone)]
 enum Kind {
-    Nccl(Nccl, Option<Pattern>),
+    Nccl(Nccl, &'static [Pattern]),
     Scheduled(Arc<Scheduled>),
     Variables(VariableServers),
     Measured(Arc<[(f64, f64)]>),
@@ -175,16 +230,8 @@ impl DataPlane {
         if let Some(misfit) = file.misfit(ranks) {
             return Err(misfit.into());
         }
-        let pattern = match name {
-            NCCL => Some(None),
-            "nccl:ring" => Some(Some(Pattern::Ring)),
-            "nccl:tree" => Some(Some(Pattern::Tree)),
-            _ => None,
-        };
-        if let Some(pattern) = pattern {
-            let missing = || DataPlaneError::NoNccl { machine: file.name.clone() };
-            let nccl = file.nccl().ok_or_else(missing)?;
-            return Ok(DataPlane { ranks, kind: Kind::Nccl(nccl, pattern) });
+        if let Some(among) = patterns(name) {
+            return nccl(name, among, file, ranks).map(|kind| DataPlane { ranks, kind });
         }
         if let Some(count) = variable_servers::find(name) {
             let servers = VariableServers::new(file, ranks, count?);
@@ -225,7 +272,7 @@ impl DataPlane {
     pub fn time(&self, size_bytes: f64) -> Moment {
         match &self.kind {
             _ if self.ranks == 1 => Moment::default(),
-            Kind::Nccl(nccl, pattern) => nccl.time(*pattern, self.ranks, size_bytes),
+            Kind::Nccl(nccl, among) => nccl.time(among, self.ranks, size_bytes),
             Kind::Scheduled(scheduled) => scheduled.time(self.ranks, size_bytes, false),
             Kind::Variables(servers) => servers.time(size_bytes),
             Kind::Measured(points) => interpolated(points, size_bytes),
@@ -249,6 +296,27 @@ impl DataPlane {
             }
             _ => self.time(size_bytes).without_latency(),
         }
+    }
+}
+
+/// NCCL with a choice among these algorithms, of which one can run at least.
+fn nccl(
+    name: &str,
+    among: &'static [Pattern],
+    file: &MachineFile,
+    ranks: usize,
+) -> Result<Kind, DataPlaneError> {
+    let machine = || file.name.clone();
+    let nccl = file.nccl().ok_or_else(|| DataPlaneError::NoNccl { machine: machine() })?;
+    let obstacles: Vec<_> = among.iter().map_while(|&it| nccl.obstacle(it, ranks)).collect();
+    let last = obstacles.iter().rfind(|&&it| it != Obstacle::NoSwitches);
+    let name = name.to_string();
+    match last {
+        _ if obstacles.len() < among.len() => Ok(Kind::Nccl(nccl, among)),
+        // One rank needs no switch.
+        Some(_) if ranks == 1 => Ok(Kind::Nccl(nccl, among)),
+        Some(&cause) => Err(DataPlaneError::Obstacle { name, machine: machine(), ranks, cause }),
+        None => Err(DataPlaneError::NoSwitches { name, machine: machine(), among }),
     }
 }
 
@@ -428,6 +496,82 @@ mod tests {
             assert!(next.at_s < latency.at_s && latency.at_s < alone.at_s, "{name}");
             // A single message is pushed first and pulled afterwards.
             assert!(alone.at_s > 2.0 * network_s, "{name}: {alone:?}");
+        }
+    }
+
+    fn dgx_h100() -> MachineFile {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/machines/dgx-h100.toml");
+        MachineFile::read(Path::new(path)).unwrap()
+    }
+
+    /// The machine with switches between nodes that reduce, too.
+    fn with_collnet() -> MachineFile {
+        let mut machine = dgx_h100();
+        let nccl = machine.nccl.as_mut().unwrap();
+        (nccl.collnet_chain, nccl.collnet_direct) =
+            (nccl.nvls_tree.clone(), nccl.nvls_tree.clone());
+        machine
+    }
+
+    #[test]
+    fn switches_reduce_where_the_machine_file_says_so() {
+        let time_s = |name, machine: &MachineFile, ranks, bytes| {
+            let plane = DataPlane::new(name, machine, ranks, 0.0, Engine::Rounds).unwrap();
+            plane.time(bytes).at_s
+        };
+        let (plain, collnet) = (dgx_h100(), with_collnet());
+        for (machine, ranks, name) in [
+            (&plain, 8, "nccl:nvls"),
+            (&plain, 32, "nccl:nvls-tree"),
+            (&collnet, 1024, "nccl:collnet"),
+        ] {
+            for bytes in [64.0, 1e6, 1e9] {
+                let of = |name| time_s(name, machine, ranks, bytes);
+                let (chosen, forced, ring) = (of(NCCL), of(name), of("nccl:ring"));
+                assert!(chosen <= forced.min(ring), "{name}, {bytes} bytes");
+            }
+            assert_eq!(time_s(name, machine, 1, 1e9), 0.0);
+        }
+        assert_eq!(time_s(NCCL, &plain, 8, 1e9), time_s("nccl:nvls", &plain, 8, 1e9));
+        assert_eq!(time_s(NCCL, &plain, 8, 64.0), time_s("nccl:ring", &plain, 8, 64.0));
+        assert_eq!(
+            time_s("nccl:collnet", &collnet, 16, 1e6),
+            time_s("nccl:collnet", &collnet, 1024, 1e6)
+        );
+    }
+
+    #[test]
+    fn machines_whose_switches_do_not_reduce_say_what_is_missing() {
+        let (plain, collnet) = (dgx_h100(), with_collnet());
+        for (name, machine, ranks, expected) in [
+            (
+                "nccl:nvls",
+                &summit(),
+                6,
+                "nccl:nvls needs switches that reduce, and machine summit has no [nccl.nvls]: its NVLink switches do not \
+                 reduce; add the table if they do, or choose nccl",
+            ),
+            ("nccl:nvls-tree", &summit(), 12, "machine summit has no [nccl.nvls_tree]"),
+            (
+                "nccl:collnet",
+                &plain,
+                16,
+                "machine dgx-h100 has no [nccl.collnet_chain] or [nccl.collnet_direct]: its network does not reduce",
+            ),
+            (
+                "nccl:nvls",
+                &plain,
+                16,
+                "nccl:nvls does not run on 16 ranks of machine dgx-h100: it is for one node; choose nccl",
+            ),
+            ("nccl:nvls-tree", &plain, 8, "it is for several nodes"),
+            ("nccl:collnet", &collnet, 8, "it is for several nodes"),
+        ] {
+            let Err(problem) = DataPlane::new(name, machine, ranks, 0.0, Engine::Rounds) else {
+                panic!("{name}")
+            };
+            assert!(problem.to_string().contains(expected), "{problem}");
+            assert!(check_name(name).is_ok());
         }
     }
 

@@ -11,9 +11,9 @@ pub use parameter::Parameter;
 use serde::{Deserialize, Serialize};
 pub(crate) use tables::keyed;
 pub use tables::{
-    Control, GenerationName, Input, Interference, InterruptionFile, Interruptions, LinksName,
-    NcclFile, Network, Node, ProtocolFile, ProtocolName, Protocols, RatesFile, Reduction,
-    SharedFile,
+    ChannelsFile, Control, GenerationName, Input, Interference, InterruptionFile, Interruptions,
+    LinksName, NcclFile, Network, Node, ProtocolFile, ProtocolName, Protocols, RatesFile,
+    Reduction, SharedFile,
 };
 use tables::{buffer_bytes, link, link_parameters};
 use thiserror::Error;
@@ -422,6 +422,38 @@ duration_us = { value = 4000, source = "a test" }
         ] {
             let problem = read(&SUMMIT.replacen(from, to, 1)).unwrap_err();
             assert!(problem.contains(expected), "{problem}");
+        }
+    }
+
+    /// Every number of a table of switches is a parameter; tables that NCCL could not use are refused.
+    #[test]
+    fn switches_that_reduce_need_the_gpus_and_the_protocol_for_it() {
+        let hopper = include_str!("../../../configs/machines/dgx-h100.toml");
+        let keys: Vec<String> =
+            read(hopper).unwrap().parameters().into_iter().map(|(key, _)| key).collect();
+        for key in ["nccl.nvls.channels", "nccl.nvls.channel_gb_s", "nccl.nvls_tree.channel_gb_s"] {
+            assert!(keys.iter().any(|found| found == key), "{key} of {keys:?}");
+        }
+        let older =
+            "nccl.nvls is a table, expected no such table where generation is older than hopper";
+        for (from, to, expected) in [
+            ("generation = \"hopper\"", "generation = \"ampere\"", older),
+            ("generation = \"hopper\"", "generation = \"hopper\"\nlinks = \"pci\"", older),
+            (
+                "generation = \"hopper\"",
+                "generation = \"hopper\"\nprotocols = [\"ll\"]",
+                "nccl.nvls is a table, expected simple in nccl.protocols",
+            ),
+            (
+                "[nccl.nvls]\nchannels = { value = 8",
+                "[nccl.nvls]\nchannels = { value = -8",
+                "nccl.nvls.channels is -8",
+            ),
+            ("[nccl.nvls]", "[nccl.nvls]\nheads = 8", "unknown field `heads`"),
+        ] {
+            assert!(hopper.contains(from), "{from}");
+            let problem = read(&hopper.replacen(from, to, 1)).unwrap_err();
+            assert!(problem.contains(expected), "{problem}\nexpected {expected}");
         }
     }
 

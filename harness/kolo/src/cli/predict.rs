@@ -93,7 +93,7 @@ pub struct Arguments {
     /// Control plane
     #[arg(long, value_name = "NAME", default_value = "bitvector", help_heading = MODEL, hide_short_help = true)]
     control_plane: String,
-    /// Data plane: nccl, nccl:ring, nccl:tree, or an algorithm
+    /// Data plane: nccl, nccl:ring, nccl:tree, nccl:nvls, nccl:nvls-tree, nccl:collnet, or an algorithm
     #[arg(long, value_name = "NAME", default_value = "nccl", help_heading = MODEL, hide_short_help = true)]
     data_plane: String,
     /// Fusion threshold in MiB

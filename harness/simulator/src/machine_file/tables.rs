@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use algorithms::simulate::machine::{self, Link, Protocol, Rates, Shared};
-use algorithms::simulate::nccl::{self, Channels, Generation, Nccl};
+use algorithms::simulate::nccl::{self, Channels, Generation, Nccl, Switches};
 use serde::{Deserialize, Serialize};
 
 use super::parameter::Parameter;
@@ -369,6 +369,35 @@ pub struct NcclFile {
     pub channels_between: Parameter,
     pub channel_between_gb_s: Parameter,
     pub card_us: Parameter,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvls: Option<ChannelsFile>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvls_tree: Option<ChannelsFile>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collnet_chain: Option<ChannelsFile>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collnet_direct: Option<ChannelsFile>,
+}
+
+/// The channels of an algorithm of NCCL inside a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelsFile {
+    /// How many.
+    pub channels: Parameter,
+    /// The bandwidth of each, in 10^9 bytes per second.
+    pub channel_gb_s: Parameter,
+}
+
+impl ChannelsFile {
+    fn channels(&self) -> Channels {
+        Channels { count: self.channels.value as usize, gb_s: self.channel_gb_s.value }
+    }
+
+    fn parameters(&mut self, table: &str) -> Vec<(String, &mut Parameter)> {
+        let ChannelsFile { channels, channel_gb_s } = self;
+        keyed(table, [("channels", Some(channels)), ("channel_gb_s", Some(channel_gb_s))])
+    }
 }
 
 impl NcclFile {
@@ -388,6 +417,12 @@ impl NcclFile {
                 GenerationName::Blackwell => Generation::Blackwell,
             },
             card_us: self.card_us.value,
+            switches: Switches {
+                nvls: self.nvls.as_ref().map(ChannelsFile::channels),
+                nvls_tree: self.nvls_tree.as_ref().map(ChannelsFile::channels),
+                collnet_chain: self.collnet_chain.as_ref().map(ChannelsFile::channels),
+                collnet_direct: self.collnet_direct.as_ref().map(ChannelsFile::channels),
+            },
             links: self.links(),
             protocols: match &self.protocols {
                 Some(names) => nccl::Protocols {
@@ -407,18 +442,36 @@ impl NcclFile {
         }
     }
 
-    /// Checks the list of protocols.
+    /// Checks the list of protocols, and that NCCL can use the switches.
     ///
     /// # Errors
     /// The key, the value found, the value expected.
     pub(super) fn check(&self) -> Result<(), Invalid> {
-        match &self.protocols {
-            Some(names) if names.is_empty() => {
-                let expected = "at least one of ll, ll128, simple";
-                Err(Invalid::value("nccl.protocols", "empty", expected))
-            }
-            _ => Ok(()),
+        let names = self.protocols.as_deref();
+        if names.is_some_and(<[_]>::is_empty) {
+            let expected = "at least one of ll, ll128, simple";
+            return Err(Invalid::value("nccl.protocols", "empty", expected));
         }
+        let nvls = [("nccl.nvls", &self.nvls), ("nccl.nvls_tree", &self.nvls_tree)];
+        let collnet = [
+            ("nccl.collnet_chain", &self.collnet_chain),
+            ("nccl.collnet_direct", &self.collnet_direct),
+        ];
+        let there = |(key, table): (&'static str, &Option<_>)| table.is_some().then_some(key);
+        let nvls: Vec<&str> = nvls.into_iter().filter_map(there).collect();
+        let is_older = matches!(self.generation, GenerationName::Volta | GenerationName::Ampere);
+        let over_pci = self.links == LinksName::Pci;
+        if let Some(key) = nvls.first().filter(|_| is_older || over_pci) {
+            let expected = "no such table where generation is older than hopper, or links are pci";
+            return Err(Invalid::value(*key, "a table", expected));
+        }
+        let no_simple = names.is_some_and(|names| !names.contains(&ProtocolName::Simple));
+        let mut all = nvls.into_iter().chain(collnet.into_iter().filter_map(there));
+        if let Some(key) = all.find(|_| no_simple) {
+            let expected = "simple in nccl.protocols, the only protocol of this algorithm";
+            return Err(Invalid::value(key, "a table", expected));
+        }
+        Ok(())
     }
 
     pub(super) fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
@@ -429,7 +482,16 @@ impl NcclFile {
             ("channel_between_gb_s", Some(&mut self.channel_between_gb_s)),
             ("card_us", Some(&mut self.card_us)),
         ];
-        keyed("nccl", all)
+        let mut all = keyed("nccl", all);
+        for (table, channels) in [
+            ("nccl.nvls", &mut self.nvls),
+            ("nccl.nvls_tree", &mut self.nvls_tree),
+            ("nccl.collnet_chain", &mut self.collnet_chain),
+            ("nccl.collnet_direct", &mut self.collnet_direct),
+        ] {
+            all.extend(channels.iter_mut().flat_map(|it| it.parameters(table)));
+        }
+        all
     }
 }
 
