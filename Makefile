@@ -63,48 +63,51 @@ test-all:
 	@.ci/tools.sh not-tested
 	@[ -z "$$KOLO_CI" ] || [ ! -s $(KOLO_NOT_TESTED) ]
 
-# Every feature that can be built here.
+# Every feature that can be built here. All of it is named twice, so that only what MPI changes is checked again.
+LINTED := algorithms/mutations,plots/pdf,kolo/parquet
+
 lint:
-	$(CARGO) clippy --locked --workspace --all-targets --features algorithms/mutations,plots/pdf,results/parquet -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets --features $(LINTED) -- -D warnings
 	@if .ci/tools.sh parts | grep -qx mpi; then set -x; $(CARGO) clippy --locked \
-		-p kolo -p transports -p measure -p tune --features kolo/mpi --all-targets -- -D warnings; fi
+		--workspace --all-targets --features $(LINTED),kolo/mpi -- -D warnings; fi
+
+# One build for all that needs MPI.
+WITH_MPI := --locked -p kolo --features mpi,parquet
 
 # Ranks as processes: the suite under Open MPI in worlds of several sizes. One build with samples by columns, too.
 test-mpi:
-	$(CARGO) test --locked -p kolo --features mpi,parquet --test mpi
-	$(CARGO) test --locked -p kolo --features mpi,parquet --test all -- nccl::training cli::against columnar
+	$(CARGO) test $(WITH_MPI) --test mpi
+	$(CARGO) test $(WITH_MPI) --test all -- nccl::training cli::against columnar
 	$(CARGO) test --locked -p results --features parquet --lib columnar
 	@if [ -x $(TARGET)/horovod/bin/python ]; then $(MAKE) test-horovod; fi
 
 # A case by the engine beside real Horovod.
 test-horovod:
-	KOLO_HOROVOD_PYTHON=$(TARGET)/horovod/bin/python $(CARGO) test --locked -p kolo --features mpi,parquet --test all -- \
-		--ignored real_horovod
+	KOLO_HOROVOD_PYTHON=$(TARGET)/horovod/bin/python $(CARGO) test $(WITH_MPI) --test all -- --ignored real_horovod
 
 # The same suite under MPICH. Another setting for mpi-sys makes Cargo keep this build apart from Open MPI's.
 test-mpich:
-	MPICC=mpicc.mpich $(CARGO) test --config 'profile.dev.package.mpi-sys.opt-level=1' --locked \
-		-p kolo --features mpi --test mpi
+	MPICC=mpicc.mpich $(CARGO) test --config 'profile.dev.package.mpi-sys.opt-level=1' $(WITH_MPI) --test mpi
 
 # sbatch on virtual nodes with real Slurm daemons, and everything that breaks there.
 test-cluster:
-	$(CARGO) test --locked -p kolo --features mpi,parquet --test cluster --no-run
+	$(CARGO) test $(WITH_MPI) --test cluster --no-run
 	$(CARGO) build --locked -p switch
 	KOLO=$(TARGET)/debug/kolo slurm/test-virtual-cluster
-	KOLO_CLUSTER_TESTS=1 $(CARGO) test --locked -p kolo --features mpi,parquet --test cluster
+	KOLO_CLUSTER_TESTS=1 $(CARGO) test $(WITH_MPI) --test cluster
 
 # Figures as PDF: some 60 crates more, which nothing else needs, and which a core builds in a minute and a half.
 test-pdf:
-	$(CARGO) test --locked -p plots --features pdf --test figures -- pdf
+	$(CARGO) test --locked --workspace --features plots/pdf --test figures -- pdf
 
 # Samples by columns, where there is no MPI: 15 crates more, one of them the C library zstd, and all of ours once more.
 test-parquet:
 	$(CARGO) test --locked -p results --features parquet --lib columnar
 	$(CARGO) test --locked -p kolo --features parquet --test all -- columnar
 
-# Reports in Chromium, driven over a pipe.
+# Reports in Chromium, driven over a pipe. The whole workspace, because other crates are built with the same features then.
 test-browser:
-	$(CARGO) test --locked -p report --features browser --test browser -- --test-threads 2
+	$(CARGO) test --locked --workspace --features report/browser --test browser -- --test-threads 2
 
 # HdrHistogram's readers in Python and Java, on a log of a sweep.
 HDRHISTOGRAM := $(TARGET)/hdrhistogram-0.10.8
@@ -114,7 +117,7 @@ $(HDRHISTOGRAM)/installed:
 		rm -rf $(HDRHISTOGRAM); exit 1; }
 
 test-hlog: $(HDRHISTOGRAM)/installed
-	KOLO_HDRHISTOGRAM_PYTHON=$(HDRHISTOGRAM)/bin/python $(CARGO) test --locked -p kolo --test all -- \
+	KOLO_HDRHISTOGRAM_PYTHON=$(HDRHISTOGRAM)/bin/python $(CARGO) test --locked --workspace --test all -- \
 		--ignored other_readers
 
 soak:
