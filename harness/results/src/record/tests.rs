@@ -99,6 +99,12 @@ fn a_malformed_line_is_named() {
     let error = store.block(&("b".into(), 0)).unwrap_err().to_string();
     assert!(error.contains("messages.csv:5: "), "{error}");
     drop(store);
+    // One column more than its neighbour has.
+    fs::write(&path, text.replacen(lines[5], &format!("{},1", lines[5]), 1)).unwrap();
+    let (store, _) = Store::resume(&folder, 2).unwrap();
+    let error = store.block(&("b".into(), 0)).unwrap_err().to_string();
+    assert!(error.contains("messages.csv:6: "), "{error}");
+    drop(store);
     fs::write(&path, text.replacen(lines[4], "b", 1)).unwrap();
     let Err(error) = Store::resume(&folder, 2) else { panic!("it was resumed") };
     assert!(
