@@ -63,7 +63,7 @@ test-all:
 	@.ci/tools.sh not-tested
 	@[ -z "$$KOLO_CI" ] || [ ! -s $(KOLO_NOT_TESTED) ]
 
-# Every feature that can be built here. All of it is named twice, so that only what MPI changes is checked again.
+# Every feature that can be built here. The second run has the same features and MPI, so Cargo reuses all that MPI does not change.
 LINTED := algorithms/mutations,plots/pdf,kolo/parquet
 
 lint:
@@ -105,7 +105,7 @@ test-parquet:
 	$(CARGO) test --locked -p results --features parquet --lib columnar
 	$(CARGO) test --locked -p kolo --features parquet --test all -- columnar
 
-# Reports in Chromium, driven over a pipe. The whole workspace, because other crates are built with the same features then.
+# Reports in Chromium, driven over a pipe. `--workspace` keeps the features of dependencies, so that Cargo reuses their builds.
 test-browser:
 	$(CARGO) test --locked --workspace --features report/browser --test browser -- --test-threads 2
 

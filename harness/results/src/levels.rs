@@ -3,8 +3,8 @@
 //! R. Killick, P. Fearnhead and I. A. Eckley, "Optimal Detection of Changepoints With a Linear Computational Cost",
 //! Journal of the American Statistical Association 107, 2012 (PELT).
 //!
-//! A series with many outliers has some next to each other by chance. So the same values are divided in random orders, too:
-//! the level changed only if none of them can be divided as well (a permutation test).
+//! A series with many outliers has some next to each other by chance. Therefore the same values are also divided in random
+//! orders (a permutation test). The level changed only if every division of these gains less.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -40,8 +40,8 @@ const SERIES_MAX: usize = 1_000;
 /// A kind with fewer values does not show its variance.
 const SHOWS_VARIANCE: usize = 8;
 
-/// Random orders that are compared with that of the series. None of them may be divided as well: by chance the best of
-/// twenty is that of the series in 5 %.
+/// Random orders that the order of the series is compared with. Where order means nothing, its division gains most of all
+/// twenty in 5 % of series.
 const ORDERS: usize = 19;
 
 /// Smaller variances count as this one.
@@ -64,7 +64,7 @@ pub fn segments(values: &[f64], kinds: &[usize]) -> Vec<Segment> {
     of_groups.collect()
 }
 
-/// The segments, if the order of the values tells them.
+/// The segments, unless a random order of the values can be divided equally well.
 fn of_series(values: &[f64], kinds: &[Vec<usize>]) -> Vec<Segment> {
     let variances = variances(values, kinds);
     let divided = Division::of(values, &variances, kinds);

@@ -308,16 +308,16 @@ fn nccl(
 ) -> Result<Kind, DataPlaneError> {
     let machine = || file.name.clone();
     let nccl = file.nccl().ok_or_else(|| DataPlaneError::NoNccl { machine: machine() })?;
-    let obstacles: Vec<_> = among.iter().map_while(|&it| nccl.obstacle(it, ranks)).collect();
-    let last = obstacles.iter().rfind(|&&it| it != Obstacle::NoSwitches);
-    let name = name.to_string();
-    match last {
-        _ if obstacles.len() < among.len() => Ok(Kind::Nccl(nccl, among)),
-        // One rank needs no switch.
-        Some(_) if ranks == 1 => Ok(Kind::Nccl(nccl, among)),
-        Some(&cause) => Err(DataPlaneError::Obstacle { name, machine: machine(), ranks, cause }),
-        None => Err(DataPlaneError::NoSwitches { name, machine: machine(), among }),
-    }
+    let obstacles = among.iter().map(|&pattern| nccl.obstacle(pattern, ranks));
+    let Some(obstacles) = obstacles.collect::<Option<Vec<Obstacle>>>() else {
+        return Ok(Kind::Nccl(nccl, among));
+    };
+    let (name, machine) = (name.to_string(), machine());
+    let other = obstacles.into_iter().rfind(|&it| it != Obstacle::NoSwitches);
+    Err(match other {
+        Some(cause) => DataPlaneError::Obstacle { name, machine, ranks, cause },
+        None => DataPlaneError::NoSwitches { name, machine, among },
+    })
 }
 
 /// The schedules for buffers of these ranks, by size; some are of larger worlds, in which others serve them.

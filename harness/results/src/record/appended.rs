@@ -38,7 +38,7 @@ pub fn csv_bytes<T: Serialize>(lines: &[T], header: bool) -> Vec<u8> {
     writer.into_inner().expect("writing to memory does not fail")
 }
 
-/// Lines whose fields are not in quotes; none if some are, or are malformed.
+/// Lines without quotes; `None` if there are quotes, or a line is malformed.
 fn parse_plain<T: DeserializeOwned>(lines: &[u8]) -> Option<Vec<T>> {
     let text = std::str::from_utf8(lines).ok().filter(|text| !text.contains(['"', '\r']))?;
     let record = |line: &str| line.split(',').collect::<csv::StringRecord>();
@@ -157,8 +157,8 @@ impl Appended {
         self.parse(&bytes, lines.start)
     }
 
-    /// Lines of a table that begin there. Only what is in quotes, or malformed, needs a reader of CSV: to build one takes longer
-    /// than the lines of a block.
+    /// Lines of a table that begin there. Only lines with quotes, or malformed ones, go through a CSV reader: building one
+    /// takes longer than parsing a block.
     pub(super) fn parse<T: DeserializeOwned>(
         &self,
         lines: &[u8],
