@@ -8,16 +8,18 @@ use crate::rows::{Estimate, PARTS};
 
 /// Columns that may be missing, in which case their values are not known: the case's name, which no
 /// figure needs, parts of a measured step, and columns of control planes and simulations, which files of older versions lack.
-const LATER: [&str; 37] = [
+const LATER: [&str; 39] = [
     "over_best",
     "over_best_low",
     "case",
     "data_us_p50",
     "packing_us_p50",
+    "reduction_us_p50",
     "compression_us_p50",
     "sync",
     "wait_us_p50",
     "cycle_wait_us_p50",
+    "until_cycle_us_p50",
     "ready_order",
     "miss_share",
     "invalid_share",

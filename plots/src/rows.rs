@@ -18,7 +18,7 @@ use crate::timeline::Timeline;
 use crate::trials::Trials;
 
 /// The latest version of rows whose columns are known. Files without a column `schema` have no version.
-pub const SCHEMA: u32 = 6;
+pub const SCHEMA: u32 = 7;
 
 /// The oldest one.
 pub const OLDEST_SCHEMA: u32 = 1;
@@ -168,11 +168,15 @@ pub(crate) struct Row {
     /// Time in allreduces per step, packing included.
     pub data_us: Option<f64>,
     pub packing_us: Option<f64>,
+    /// Combining elements, in allreduces that time it apart.
+    pub reduction_us: Option<f64>,
     pub compression_us: Option<f64>,
     /// Time in the control plane per step, waiting for the slowest rank.
     pub wait_us: Option<f64>,
     /// From a gradient's readiness to the start of its cycle: the mean over gradients.
     pub cycle_wait_us: Option<f64>,
+    /// The loop was idle until its next cycle although gradients were ready.
+    pub until_cycle_us: Option<f64>,
     pub negotiation_us: Estimate,
     pub messages: Estimate,
     pub busbw_gb_s: Estimate,
@@ -405,9 +409,11 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         bound_us: fields.number("bound_us")?,
         data_us: fields.number("data_us_p50")?,
         packing_us: fields.number("packing_us_p50")?,
+        reduction_us: fields.number("reduction_us_p50")?,
         compression_us: fields.number("compression_us_p50")?,
         wait_us: fields.number("wait_us_p50")?,
         cycle_wait_us: fields.number("cycle_wait_us_p50")?,
+        until_cycle_us: fields.number("until_cycle_us_p50")?,
         negotiation_us: fields.estimate(
             "negotiation_us_p50",
             "negotiation_us_p50_low",

@@ -3,8 +3,9 @@
 //! The upper bar is the step: computation, and communication that computation does not hide. The lower bar is what the
 //! communication thread did in the meantime. Rows do not say which of its parts were hidden, so the two are not mixed.
 //!
-//! The time that a gradient waits for a cycle is no part of either: it is a mean over gradients, which wait at the same time
-//! as each other, during computation, and while the thread is busy with earlier ones. The finding names it.
+//! The thread waits for a cycle while gradients are ready and it sleeps until the next one. The time that a gradient waits
+//! is no part of the bar: it is a mean over gradients, which wait at the same time, and while the thread is busy with earlier
+//! ones. The finding names it.
 
 use crate::Sheet;
 use crate::axis::Axis;
@@ -53,14 +54,25 @@ const STEP: [Part; 2] = [
     },
 ];
 
-/// What the communication thread did.
-const THREAD: [Part; 5] = [
+/// What the communication thread did. An allreduce is divided where its reduction is timed apart.
+const THREAD: [Part; 8] = [
     Part {
-        name: "allreduce",
+        name: "transfer",
         look: Look::new((0, 114, 178), Slant::None),
         time_us: |row| {
-            (row.data_us.unwrap_or_default() - row.packing_us.unwrap_or_default()).max(0.0)
+            row.reduction_us
+                .map_or(0.0, |reduction_us| (in_allreduce_us(row) - reduction_us).max(0.0))
         },
+    },
+    Part {
+        name: "reduction",
+        look: Look::new((204, 121, 167), Slant::None),
+        time_us: |row| row.reduction_us.unwrap_or_default(),
+    },
+    Part {
+        name: "allreduce, not divided",
+        look: Look::new((0, 114, 178), Slant::Rising),
+        time_us: |row| row.reduction_us.map_or_else(|| in_allreduce_us(row), |_| 0.0),
     },
     Part {
         name: "packing",
@@ -82,6 +94,11 @@ const THREAD: [Part; 5] = [
         look: Look::new((240, 228, 66), Slant::Rising),
         time_us: |row| row.wait_us.unwrap_or_default(),
     },
+    Part {
+        name: "waiting for a cycle",
+        look: Look::new((240, 240, 240), Slant::Falling),
+        time_us: |row| row.until_cycle_us.unwrap_or_default(),
+    },
 ];
 
 /// At most so many numbers of ranks, the largest ones.
@@ -93,6 +110,11 @@ fn step_us(row: &Row) -> f64 {
 
 fn exposed_us(row: &Row) -> f64 {
     (step_us(row) - row.bound_us.unwrap_or_default()).max(0.0)
+}
+
+/// In allreduces, without packing.
+fn in_allreduce_us(row: &Row) -> f64 {
+    (row.data_us.unwrap_or_default() - row.packing_us.unwrap_or_default()).max(0.0)
 }
 
 const BAR: f64 = 24.0;
@@ -130,10 +152,10 @@ fn draw(training: &Training) -> Drawing {
         draw_panel(&training.panels[index], &ranks, drawing, frame);
     });
     let note = "Upper bar: the step. Lower bar: what the communication thread did meanwhile, hidden or not; it was \
-                idle for the rest, without gradients or until the next cycle. Allreduce includes the reduction, which is \
-                not timed apart. Computation includes the addition of several passes' gradients. The time that a gradient \
-                waits for a cycle is a mean over gradients, which wait at the same time, and not a part of the step. Each \
-                part is a median of its own. A bar ends at 100 %. Right: the step's time.";
+                idle for the rest, without gradients. Transfer: moving data, and waiting for them; \
+                a library's allreduce is not divided. Computation includes the addition of several passes' gradients. Waiting for a cycle: \
+                asleep until the next one, although gradients were ready. A gradient's wait for the loop, above, is a mean over \
+                gradients, and includes the time in which the thread was busy with others. Each part is a median of its own. A bar ends at 100 %. Right: the step's time.";
     let bar = |row: &Row| Estimate { interval: None, ..row.time_us };
     page.finish(&training.caption_on(&ranks, bar, vec![note.to_string()]))
 }
@@ -175,7 +197,7 @@ fn stack(parts: &[Part], row: &Row, x: &Axis, drawing: &mut Drawing, top: f64) {
 }
 
 /// The finding of the picture in a sentence: the exposed share of the fastest step on most ranks, and how long a gradient
-/// waits for a cycle in it.
+/// waits for the loop in it.
 fn finding(training: &Training, ranks: &[f64]) -> String {
     let Some(most) = ranks.last() else { return String::new() };
     let of = |panel: &Panel| {
@@ -184,7 +206,7 @@ fn finding(training: &Training, ranks: &[f64]) -> String {
         let share = theme::significant(100.0 * exposed_us(row) / step_us(row), 2);
         let wait = row.cycle_wait_us.map_or(String::new(), |wait_us| {
             let wait = theme::significant(wait_us / 1e3, 2);
-            format!("; a gradient waits {wait}{HARD_SPACE}ms for a cycle")
+            format!("; a gradient waits {wait}{HARD_SPACE}ms for the loop")
         });
         Some(format!("{}{HARD_SPACE}{share}{HARD_SPACE}% ({}{wait})", panel.name, line.policy))
     };
@@ -199,7 +221,8 @@ mod tests {
     use crate::drawing::Mark;
     use crate::synthetic::{self, step};
 
-    /// A step of 100 ms: 40 computation, 50 allreduce, 5 packing, 2 negotiation, 10 waiting.
+    /// A step of 100 ms: 40 computation, 55 in allreduces, of which 5 packing and 20 reduction, 2 negotiation, 10 waiting
+    /// for a rank, 4 for a cycle.
     fn row(plane: &str, ranks: &str) -> synthetic::Row {
         step("ring", plane, 64.0, 5.0)
             .with("ranks", ranks)
@@ -208,8 +231,10 @@ mod tests {
             .with("bound_us", "40000")
             .with("data_us_p50", "55000")
             .with("packing_us_p50", "5000")
+            .with("reduction_us_p50", "20000")
             .with("negotiation_us_p50", "2000")
             .with("wait_us_p50", "10000")
+            .with("until_cycle_us_p50", "4000")
     }
 
     fn widths(drawing: &Drawing, part: &Part) -> Vec<f64> {
@@ -230,7 +255,7 @@ mod tests {
         for (part, percent) in STEP.iter().zip([40.0, 60.0]) {
             assert!((width(part) / unit - percent).abs() < 1e-6, "{}", part.name);
         }
-        for (part, percent) in THREAD.iter().zip([50.0, 5.0, 0.0, 2.0, 10.0]) {
+        for (part, percent) in THREAD.iter().zip([30.0, 20.0, 0.0, 5.0, 0.0, 2.0, 10.0, 4.0]) {
             if percent > 0.0 {
                 assert!((width(part) / unit - percent).abs() < 1e-6, "{}", part.name);
             }
@@ -241,18 +266,30 @@ mod tests {
         assert!(!said.contains("compression") && said.contains("MEASURED"), "{said}");
     }
 
+    #[test]
+    fn an_allreduce_without_the_time_of_its_reduction_is_not_divided() {
+        let library = row("coordinator", "4").with("reduction_us_p50", "");
+        let drawing = crate::breakdown::FIGURE.drawing(std::slice::from_ref(&library));
+        let said = drawing.prose();
+        let legend = "allreduce, not divided packing negotiation waiting for a rank";
+        assert!(said.contains(legend) && !said.contains(" reduction "), "{said}");
+        let width = |part: &Part| *widths(&drawing, part).last().expect("it is drawn");
+        assert!((width(&THREAD[2]) / width(&THREAD[3]) - 10.0).abs() < 1e-6);
+        let both = [library.with("case", "mpi-allreduce"), row("bitvector", "4")];
+        let said = crate::breakdown::FIGURE.words(&both);
+        assert!(said.contains("transfer reduction allreduce, not divided packing"), "{said}");
+    }
+
     /// It is a mean over gradients, so it may be longer than what the thread did, or than the step.
     #[test]
-    fn the_wait_for_a_cycle_is_told_and_is_no_part() {
+    fn the_wait_of_a_gradient_is_told_and_is_no_part() {
         let figure = crate::breakdown::FIGURE;
         let without = row("coordinator", "4");
         let with = without.with("cycle_wait_us_p50", "2500");
         let said = figure.words(std::slice::from_ref(&with));
-        let finding = "resnet50 60 % (ring; a gradient waits 2.5 ms for a cycle).";
+        let finding = "resnet50 60 % (ring; a gradient waits 2.5 ms for the loop).";
         assert!(said.contains(finding), "{said}");
-        assert!(
-            said.contains("is a mean over gradients, which wait at the same time, and not a part")
-        );
+        assert!(said.contains("wait for the loop, above, is a mean over gradients"), "{said}");
         let areas = |row: synthetic::Row| {
             let is_area = |mark: &&Mark| matches!(mark, Mark::Area { .. });
             figure.drawing(&[row]).marks.iter().filter(is_area).count()

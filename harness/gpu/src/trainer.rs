@@ -424,7 +424,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
         self.asked.pop_front();
         self.left -= in_flight.tensors.len();
         let (tensors, elements) = (in_flight.tensors.len(), in_flight.elements);
-        Ok(Some(Reduced { end, time, packing, unpacking, tensors, elements }))
+        Ok(Some(Reduced { end, time, packing, unpacking, reduction: None, tensors, elements }))
     }
 
     fn nap(&self) -> Option<Duration> {

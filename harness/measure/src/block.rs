@@ -156,6 +156,8 @@ fn samples(
             wrong: if checked { outcome.wrong.count } else { 0 },
             first_wrong: outcome.wrong.first.clone().filter(|_| checked).unwrap_or_default(),
             warmup: *warmup_steps,
+            reduction_us: reduction_us(outcome, step),
+            until_cycle_us: Some(max(|step| step.until_cycle)),
         }
     };
     (*warmup_steps..steps).map(sample).collect()
@@ -238,6 +240,11 @@ fn keep_slowest(ranks: &mut [RankBlock]) {
 fn device_us(outcome: &Outcome, step: usize) -> Option<f64> {
     let times = outcome.ranks.iter().map(|rank| rank.steps[step].device);
     times.collect::<Option<Vec<_>>>()?.into_iter().max().map(micros)
+}
+
+/// The time of combining elements in a step: the largest over ranks.
+fn reduction_us(outcome: &Outcome, step: usize) -> Option<f64> {
+    outcome.ranks.iter().filter_map(|rank| rank.steps[step].reduction).max().map(micros)
 }
 
 /// The share of a step's time on a core: the largest over ranks.

@@ -6,6 +6,7 @@ use results::block::{Block, Histogram, Sample, histogram, nested, p50, summary};
 use results::row::{
     CaseOutcome, Confidence, Effort, Negotiation, StepResult, StepRow, StepSetting, Times, ends,
 };
+use results::statistics::median;
 
 /// Cycles from which their 99th percentile has an interval.
 const CYCLES_FOR_P99: u64 = 368;
@@ -23,7 +24,7 @@ pub fn row_of(
 ) -> StepRow {
     let of = |value: fn(&Sample) -> f64| summary(blocks, value).expect("a block has a sample");
     let p50 = |value: fn(&Sample) -> f64| p50(blocks, value).expect("a block has a sample");
-    let samples = || blocks.iter().flat_map(|block| &block.samples);
+    let known_p50 = |value: fn(&Sample) -> Option<f64>| known_p50(blocks, value);
     let aggregation_us_p50 = p50(|sample| sample.aggregation_us);
     let bound_us = setting.training.compute_us() + aggregation_us_p50;
     let times_us = nested(blocks, |sample| sample.time_us);
@@ -43,11 +44,11 @@ pub fn row_of(
             ..Confidence::default()
         },
         negotiation: self::negotiation(blocks),
-        device_us_p50: Some(p50(|sample| sample.device_us.unwrap_or_default()))
-            .filter(|_| samples().all(|sample| sample.device_us.is_some())),
+        device_us_p50: known_p50(|sample| sample.device_us),
         exposed_us_p50: time.p50 - bound_us,
         data_us_p50: p50(|sample| sample.data_us),
         packing_us_p50: p50(|sample| sample.packing_us),
+        reduction_us_p50: known_p50(|sample| sample.reduction_us),
         compression_us_p50: Some(p50(|sample| sample.compression_us)),
         aggregation_us_p50: Some(aggregation_us_p50),
         wait_us_p50: p50(|sample| sample.wait_us),
@@ -66,13 +67,13 @@ pub fn row_of(
         inside_bytes: counts_bytes.then(|| p50(|sample| sample.inside_bytes as f64)),
         between_bytes: counts_bytes.then(|| p50(|sample| sample.between_bytes as f64)),
         cycle_wait_us_p50: Some(p50(|sample| sample.cycle_wait_us)),
+        until_cycle_us_p50: known_p50(|sample| sample.until_cycle_us),
         stop_empty_p50: Some(p50(|sample| sample.stop_empty as f64)),
         stop_threshold_p50: Some(p50(|sample| sample.stop_threshold as f64)),
         stop_unlike_p50: Some(p50(|sample| sample.stop_unlike as f64)),
         stop_group_p50: Some(p50(|sample| sample.stop_group as f64)),
         stop_alone_p50: Some(p50(|sample| sample.stop_alone as f64)),
-        cpu_share_p50: Some(p50(|sample| sample.cpu_share.unwrap_or_default()))
-            .filter(|_| samples().all(|sample| sample.cpu_share.is_some())),
+        cpu_share_p50: known_p50(|sample| sample.cpu_share),
     };
     let outcome = match (result.effort.wrong, &result.effort.first_wrong) {
         (None | Some(0), _) => CaseOutcome::Ok(result),
@@ -82,6 +83,12 @@ pub fn row_of(
         }
     };
     StepRow { setting, outcome, bound_us }.rounded()
+}
+
+/// The median of a value that every sample has; `None` if one does not.
+fn known_p50(blocks: &[&Block], value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+    let samples = blocks.iter().flat_map(|block| &block.samples);
+    median(samples.map(value).collect::<Option<Vec<f64>>>()?)
 }
 
 fn effort(blocks: &[&Block], stop_reason: &str) -> Effort {

@@ -220,6 +220,12 @@ pub struct Sample {
     /// Steps of the block's warm-up, which came before and do not count.
     #[serde(default)]
     pub warmup: usize,
+    /// Combining received elements with own ones, if that is timed apart; part of `data_us`.
+    #[serde(default)]
+    pub reduction_us: Option<f64>,
+    /// Idle until the next cycle, with gradients ready that it takes: from the first that became ready.
+    #[serde(default)]
+    pub until_cycle_us: Option<f64>,
 }
 
 /// One allreduce of a training step; the time is the maximum over ranks.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use algorithms::control::{Reduction, Response, Tensors};
 use algorithms::topology::Rank;
 use results::usage::cpu_time;
+use transports::allreduce::added;
 use transports::transport::{MessageChannel, NonblockingBarrier, Transport, TransportError};
 use workloads::replay::{HostTimes, StepTimes};
 
@@ -79,6 +80,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
             self.trainer.begin(Instant::now())?;
         }
         while !self.is_all_carried_out() {
+            let idle_since = Instant::now();
             self.sleep_until_due(&pace)?;
             let cycle_start = Instant::now();
             pace.begin(cycle_start);
@@ -90,6 +92,10 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
             self.give_up_on_the_missing(cycle_start)?;
             let trainer = &self.trainer;
             let ready_at = ready.iter().filter_map(|&id| Some((trainer.ready_at(id)?, id)));
+            if let Some(first) = ready_at.clone().map(|(at, _)| at).min() {
+                let since = first.max(idle_since);
+                self.step.until_cycle += cycle_start.saturating_duration_since(since);
+            }
             self.track.cycle(cycle_start, trainer.begun(), ready_at);
             responses.clear();
             let negotiation_start = Instant::now();
@@ -224,10 +230,11 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
     /// Collects what has been reduced since the last call.
     fn take_reduced(&mut self) -> Result<(), EngineError> {
         while let Some(reduced) = self.trainer.reduced()? {
-            let Reduced { end, time, packing, unpacking, tensors, elements } = reduced;
+            let Reduced { end, time, packing, unpacking, reduction, tensors, elements } = reduced;
             self.track.reduced(end, packing, unpacking);
             self.step.data += time;
             self.step.packing += packing + unpacking;
+            self.step.reduction = added(self.step.reduction, reduction);
             let step = self.log.steps.len();
             self.log.messages.push(RankMessage { step, tensors, elements, time });
         }

@@ -56,6 +56,7 @@ impl<'a> Messages<'a> {
             time,
             packing: spent.packing - spent.unpacking,
             unpacking: spent.unpacking,
+            reduction: spent.reduction,
             tensors: tensors.len(),
             elements: buffer.elements(),
         });

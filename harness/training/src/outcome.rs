@@ -25,6 +25,8 @@ pub struct RankStep {
     pub data: Duration,
     /// Copying into and out of the fusion buffer.
     pub packing: Duration,
+    /// Combining received elements with own ones; none if a library or a device does.
+    pub reduction: Option<Duration>,
     /// Work on gradients above the core.
     pub work: Work,
     /// Bytes of control messages sent.
@@ -34,6 +36,8 @@ pub struct RankStep {
     pub report: Report,
     /// Sum over gradients of the time from ready to the start of the cycle.
     pub cycle_wait: Duration,
+    /// Idle until the next cycle, with gradients ready that it takes: from the first that became ready.
+    pub until_cycle: Duration,
     /// CPU time of the loop's thread; none where the system does not report it.
     pub cpu: Option<Duration>,
 }

@@ -116,6 +116,8 @@ pub struct Reduced {
     pub packing: Duration,
     /// Copying back.
     pub unpacking: Duration,
+    /// Combining elements; none if it is not timed apart.
+    pub reduction: Option<Duration>,
     /// How many gradients.
     pub tensors: usize,
     /// Their elements.

@@ -42,20 +42,27 @@ pub trait VectorAllReduce {
     /// Allocates memory for vectors of at most `most_bytes`.
     fn prepare(&mut self, most_bytes: usize);
 
-    /// Reduces a vector. A schedule also accepts a vector in several blocks.
+    /// Reduces a vector. A schedule also accepts a vector in several blocks. Returns the time spent combining elements,
+    /// as [`execute`] does; none if a library reduces.
     ///
     /// # Errors
     /// When a peer does not answer, or the library returns an error.
-    fn reduce(&mut self, vector: &mut Buffer<'_>, op: ElementOp) -> Result<(), TransportError>;
+    fn reduce(
+        &mut self,
+        vector: &mut Buffer<'_>,
+        op: ElementOp,
+    ) -> Result<Option<Duration>, TransportError>;
 }
 
-/// Time spent outside the reduction itself.
+/// What an allreduce spent its time on, besides moving data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Copying tensors into the fusion buffer and back.
     pub packing: Duration,
     /// The part of `packing` spent copying back.
     pub unpacking: Duration,
+    /// Combining elements, see [`VectorAllReduce::reduce`].
+    pub reduction: Option<Duration>,
 }
 
 /// Bytes per rank of a segment on threads: small enough that it stays in the cache during a step, large enough
@@ -102,8 +109,12 @@ impl<T: Transport> VectorAllReduce for Scheduled<'_, T> {
         programs.prepare(most_bytes, |program, most_bytes| transport.prepare(program, most_bytes));
     }
 
-    fn reduce(&mut self, vector: &mut Buffer<'_>, op: ElementOp) -> Result<(), TransportError> {
-        execute(&mut self.transport, self.programs.of(vector.size_bytes()), vector, op)
+    fn reduce(
+        &mut self,
+        vector: &mut Buffer<'_>,
+        op: ElementOp,
+    ) -> Result<Option<Duration>, TransportError> {
+        execute(&mut self.transport, self.programs.of(vector.size_bytes()), vector, op).map(Some)
     }
 }
 
@@ -154,9 +165,9 @@ impl<R: VectorAllReduce> AllReduce for Fused<R> {
         let after = unless_one(reduction.factor_after(self.reduces.ranks()));
         if tensors.blocks() <= 1 || self.packing == Packing::Scattered {
             scale_all(tensors, before);
-            self.reduces.reduce(tensors, combine)?;
+            let reduction = self.reduces.reduce(tensors, combine)?;
             scale_all(tensors, after);
-            return Ok(Spent::default());
+            return Ok(Spent { reduction, ..Spent::default() });
         }
         let size = tensors.dtype().size_bytes();
         let at_a_time = match self.packing_bytes {
@@ -181,7 +192,7 @@ impl<R: VectorAllReduce> AllReduce for Fused<R> {
             pack(&packed, tensors, range.clone(), copying(before));
             scale_all(&mut packed, passing(before));
             spent.packing += start.elapsed();
-            self.reduces.reduce(&mut packed, combine)?;
+            spent.reduction = added(spent.reduction, self.reduces.reduce(&mut packed, combine)?);
             let start = Instant::now();
             scale_all(&mut packed, passing(after));
             unpack(&packed, tensors, range, copying(after));
@@ -195,6 +206,11 @@ impl<R: VectorAllReduce> AllReduce for Fused<R> {
     fn into_fusion_buffer(self: Box<Self>) -> Memory {
         self.fusion_buffer
     }
+}
+
+/// The sum of the times that are known.
+pub fn added(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.map_or(other, |time| Some(time + other.unwrap_or_default()))
 }
 
 /// Elements that are copied at a time, and scaled while they are still in the cache.

@@ -5,13 +5,16 @@
 //! been taken. A put writes only to chunks that the receiver has handed over. `algorithms::verify::programs`
 //! checks the programs of every registered algorithm for violations, in adversarial orders.
 
+use std::time::Duration;
+
 use algorithms::program::Program;
 
 use crate::kernel::ElementOp;
 use crate::memory::Buffer;
 use crate::transport::{Collective, Transport, TransportError};
 
-/// Executes one rank's program on its buffer. On return the buffer holds the result.
+/// Executes one rank's program on its buffer. On return the buffer holds the result. Returns the time spent combining
+/// received elements with this rank's, where they are 4 KiB or more.
 ///
 /// # Errors
 /// When a peer does not answer or has given up. The contents of the buffer are then undefined.
@@ -20,13 +23,13 @@ pub fn execute<T: Transport>(
     program: &Program,
     buffer: &mut Buffer<'_>,
     combine: ElementOp,
-) -> Result<(), TransportError> {
+) -> Result<Duration, TransportError> {
     let collective = Collective::new(buffer, program.chunks, combine);
     let panicking = AbortOnPanic;
     let ended = run(transport, program, &collective);
     let ended = transport.finish(&collective, program, ended);
     std::mem::forget(panicking);
-    ended
+    ended.map(|()| collective.combining.get())
 }
 
 fn run<T: Transport>(

@@ -6,6 +6,7 @@
 
 pub(crate) mod chunks;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,13 +36,16 @@ pub struct Collective<'c, 'b> {
     pub combine: ElementOp,
     /// The kernel of the operation.
     pub kernel: Kernel,
+    /// The time spent combining so far, without pieces that are too short to be timed.
+    pub(crate) combining: Cell<Duration>,
 }
 
 impl<'c, 'b> Collective<'c, 'b> {
     /// A collective over a buffer that is cut into `chunks` chunks.
     pub fn new(buffer: &'c Buffer<'b>, chunks: usize, combine: ElementOp) -> Collective<'c, 'b> {
         let bounds = Bounds::new(buffer.elements(), chunks);
-        Collective { buffer, bounds, combine, kernel: kernel(buffer.dtype(), combine) }
+        let kernel = kernel(buffer.dtype(), combine);
+        Collective { buffer, bounds, combine, kernel, combining: Cell::default() }
     }
 }
 

@@ -55,6 +55,8 @@ fn a_sweep_leaves_rows_samples_and_provenance() {
             assert!(ended.stdout.contains(words), "{}", ended.stdout);
         }
         assert!(number("time_us_p50") >= number("bound_us"), "no step beats its own computation");
+        let (reduction_us, data_us) = (number("reduction_us_p50"), number("data_us_p50"));
+        assert!((0.0..=data_us).contains(&reduction_us), "a part of the allreduces");
         let messages = number("messages_p50");
         match row["algorithm"].as_str() {
             "grouped" if row["fusion_threshold_bytes"] == "67108864" => assert!(messages <= 2.0),
@@ -247,11 +249,11 @@ fn results_are_never_overwritten() {
     let gradients = sweep.read("tiny.csv").replace("300x7", "7x300");
     fs::write(sweep.path("tiny.csv"), gradients).unwrap();
     sweep.run(&["--resume"]).says(2, "another sweep: workload: the folder has gradients ");
-    let provenance = sweep.read("out/provenance.json").replace("\"schema\": 6", "\"schema\": 0");
+    let provenance = sweep.read("out/provenance.json").replace("\"schema\": 7", "\"schema\": 0");
     fs::write(sweep.path("out/provenance.json"), provenance).unwrap();
     sweep
         .run(&["--resume"])
-        .says(2, "the folder is of schema 0, this kolo writes 6; resume it with");
+        .says(2, "the folder is of schema 0, this kolo writes 7; resume it with");
     assert_eq!(sweep.read("out/samples.csv"), samples);
     let nothing = Sweep::new(&[]);
     nothing.run(&["--resume"]).says(2, "out: no provenance.json, so there is no run to resume");

@@ -151,6 +151,9 @@ fn run(
     let wrong = engine::check(&job, &log, std::iter::once((rank, &*memory)));
     assert_eq!(wrong.count, 0, "{:?}", wrong.first);
     assert_eq!(log.steps.len(), STEPS);
+    let is_divided = |step: &outcome::RankStep| step.reduction.is_some();
+    assert_eq!(log.steps.iter().all(is_divided), name != "mpi-allreduce");
+    assert_eq!(log.steps.iter().any(is_divided), name != "mpi-allreduce");
     let messages = |(tensors, elements): (usize, usize), message: &outcome::RankMessage| {
         (tensors + message.tensors, elements + message.elements)
     };

@@ -379,22 +379,27 @@ fn bad_results_are_refused_with_the_reason() {
 
     let other = copy("quick", &at("other"));
     let schema = Provenance::read(&other.join(PROVENANCE)).unwrap().schema;
-    replace(&other.join(PROVENANCE), &format!("\"schema\": {schema}"), "\"schema\": 7");
+    let unknown = SCHEMA + 1;
+    replace(
+        &other.join(PROVENANCE),
+        &format!("\"schema\": {schema}"),
+        &format!("\"schema\": {unknown}"),
+    );
     let why = refused(std::slice::from_ref(&other));
     assert_eq!(
         why,
         format!(
-            "{}: schema 7, this kolo reads 1 to {SCHEMA}; make the report with the kolo that wrote the file (provenance.json names \
+            "{}: schema {unknown}, this kolo reads 1 to {SCHEMA}; make the report with the kolo that wrote the file (provenance.json names \
              its commit)",
             other.join("provenance.json").display()
         )
     );
 
     let rows = copy("quick", &at("rows"));
-    replace(&rows.join("rows.csv"), &format!("\n{schema},step"), "\n7,step");
+    replace(&rows.join("rows.csv"), &format!("\n{schema},step"), &format!("\n{unknown},step"));
     assert!(
         refused(std::slice::from_ref(&rows))
-            .contains(&format!("rows.csv: schema 7, this kolo reads 1 to {SCHEMA}"))
+            .contains(&format!("rows.csv: schema {unknown}, this kolo reads 1 to {SCHEMA}"))
     );
 
     let columns = copy("quick", &at("columns"));

@@ -114,6 +114,8 @@ mod with {
             wait_us: 1e-9,
             data_us: 1.5e300,
             packing_us: 4.0,
+            reduction_us: Some(1.5),
+            until_cycle_us: None,
             compression_us: 5.25,
             aggregation_us: -0.0,
             cycles: 6,

@@ -211,6 +211,10 @@ pub(super) struct Flat {
     pub data_us_p50: Option<f64>,
     /// copying into and out of the fusion buffer, per step
     pub packing_us_p50: Option<f64>,
+    /// the reduction: combining received elements with own ones, per step, where a transfer has 4 KiB or more; part of
+    /// `data_us_p50`. Threads combine out of each other's memory, so it includes moving these data; empty if a library or a
+    /// GPU reduces, and before schema 7
+    pub reduction_us_p50: Option<f64>,
     /// casting gradients to what travels and results back, per step; not part of `data_us_p50`
     pub compression_us_p50: Option<f64>,
     /// adding up the gradients of several backward passes, and dividing the result, per step; not part of `data_us_p50`
@@ -315,6 +319,9 @@ pub(super) struct Flat {
     pub network_us_p50: Option<f64>,
     /// time from a gradient's readiness to the start of its cycle: mean over rank 0's gradients, per step
     pub cycle_wait_us_p50: Option<f64>,
+    /// time per step in which the loop was idle until its next cycle although gradients were ready: in each cycle from the
+    /// first that became ready; empty before schema 7
+    pub until_cycle_us_p50: Option<f64>,
     /// fused messages per step, by the reason why they hold no more tensors: nothing else was ready; the fusion
     /// threshold; the other ready tensors differ in type, ReduceOp, factor or device; groups are not fused; the message
     /// is never fused (errors, static buckets)
@@ -579,6 +586,7 @@ fn round(flat: &mut Flat) {
         &mut flat.exposed_us_p50,
         &mut flat.data_us_p50,
         &mut flat.packing_us_p50,
+        &mut flat.reduction_us_p50,
         &mut flat.compression_us_p50,
         &mut flat.aggregation_us_p50,
         &mut flat.wait_us_p50,

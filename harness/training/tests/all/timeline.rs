@@ -573,6 +573,13 @@ fn agrees(outcome: &Outcome, trace: &Trace) {
         let packing: Duration = log.steps.iter().map(|step| step.packing).sum();
         let packing_us = packing.as_nanos() as f64 / 1e3;
         assert!(packing_us > 0.0 && (share.packing_us - packing_us).abs() < 1e-2);
+        // The loop is idle, or it reduces; and the first gradient of a cycle waits while the loop is idle.
+        for step in &log.steps {
+            assert!(step.until_cycle <= step.cycle_wait, "{step:?}");
+            assert!(step.until_cycle + step.data <= step.time, "{step:?}");
+            assert!(step.reduction.is_some_and(|time| time <= step.data), "{step:?}");
+        }
+        assert!(log.steps.iter().any(|step| step.until_cycle > Duration::ZERO));
         let idle = log.cycles.iter().filter(|cycle| cycle.messages == 0).count();
         assert_eq!(share.cycles, Some(Cycles { count: log.cycles.len(), idle }));
         let data: Duration = log.steps.iter().map(|step| step.data).sum();

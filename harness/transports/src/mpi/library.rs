@@ -1,6 +1,8 @@
 //! `MPI_Allreduce`, called as Horovod calls it: tensors are packed whole into the fusion buffer, and one blocking
 //! call reduces it in place.
 
+use std::time::Duration;
+
 use cluster::failure_detector::activity::Works;
 
 use super::endpoint::Endpoint;
@@ -19,16 +21,20 @@ impl VectorAllReduce for LibraryAllReduce {
 
     fn prepare(&mut self, _: usize) {}
 
-    fn reduce(&mut self, buffer: &mut Buffer<'_>, op: ElementOp) -> Result<(), TransportError> {
+    fn reduce(
+        &mut self,
+        buffer: &mut Buffer<'_>,
+        op: ElementOp,
+    ) -> Result<Option<Duration>, TransportError> {
         let Some((block, offset, elements)) = buffer.pieces(0..buffer.elements()).next() else {
-            return Ok(());
+            return Ok(None);
         };
         assert_eq!(elements, buffer.elements(), "one block: the library knows no others");
         let _works = Works;
         // SAFETY: the buffer belongs to this rank alone.
         unsafe {
             let at = buffer.address(block, offset);
-            self.0.comm().all_reduce(at, elements, (buffer.dtype(), op))
+            self.0.comm().all_reduce(at, elements, (buffer.dtype(), op)).map(|()| None)
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Operations on the chunks of one transfer: copying, or combining into this rank's.
 
+use std::time::Instant;
+
 use algorithms::program::Op;
 use algorithms::schedule::Action;
 
@@ -10,6 +12,9 @@ pub const MOST_MERGED: usize = 8;
 
 /// Shorter transfers are copied word by word, which costs less than calling `memcpy`.
 const FEW_BYTES: usize = 64;
+
+/// Combining fewer bytes is not timed: it takes about as long as reading the clock twice.
+const TIMED_BYTES_MIN: usize = 4096;
 
 /// Where chunks lie.
 #[derive(Clone, Copy)]
@@ -69,7 +74,8 @@ pub unsafe fn copy(collective: &Collective, op: &Op, from: Place, into: Place) {
 }
 
 /// Combines the chunks of a transfer at several places, at most [`MOST_MERGED`], into this rank's, in order. If
-/// the transfer copies, overwrites this rank's with those at the only place.
+/// the transfer copies, overwrites this rank's with those at the only place. Adds the time of combining to the
+/// collective's.
 ///
 /// # Safety
 /// As [`copy`], with this rank's buffer writable.
@@ -79,6 +85,7 @@ pub unsafe fn combine(collective: &Collective, op: &Op, from: &[Place]) {
         // SAFETY: the caller's promise.
         return unsafe { copy(collective, op, from[0], Place::Own) };
     }
+    let start = (size_bytes(collective, op) >= TIMED_BYTES_MIN).then(Instant::now);
     let (buffer, mut done) = (collective.buffer, 0);
     for (block, offset, elements) in buffer.pieces(collective.bounds.elements(&op.entry)) {
         let mut sources = [std::ptr::null(); MOST_MERGED];
@@ -90,6 +97,9 @@ pub unsafe fn combine(collective: &Collective, op: &Op, from: &[Place]) {
             (collective.kernel)(buffer.address(block, offset), &sources[..from.len()], elements);
         }
         done += elements * buffer.dtype().size_bytes();
+    }
+    if let Some(start) = start {
+        collective.combining.set(collective.combining.get() + start.elapsed());
     }
 }
 

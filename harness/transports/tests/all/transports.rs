@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::split;
@@ -184,6 +184,38 @@ fn delays_do_not_change_results() {
     }
 }
 
+/// Ring on two ranks: each combines half of the buffer once.
+#[test]
+fn combining_is_timed_apart_in_transfers_of_4_kib_and_more() {
+    let schedule = find("ring").unwrap().schedule(&Topology::flat(2)).unwrap();
+    let times = |bytes: usize| {
+        let links = Links::new(2, Duration::from_secs(20));
+        std::thread::scope(|scope| {
+            let spawn = |rank: usize| {
+                let (links, schedule) = (links.clone(), &*schedule);
+                scope.spawn(move || {
+                    let mut endpoint = links.join(rank);
+                    let program = Program::compile_world(schedule).swap_remove(rank);
+                    let mut memory = Memory::new(bytes);
+                    let mut buffer = Buffer::of(DataType::F32, &mut memory);
+                    let start = Instant::now();
+                    let time =
+                        execute(&mut endpoint, &program, &mut buffer, ElementOp::Sum).unwrap();
+                    (time, start.elapsed())
+                })
+            };
+            let threads: Vec<_> = (0..2).map(spawn).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    for (combining, whole) in times(2 * 4096) {
+        assert!(Duration::ZERO < combining && combining < whole, "{combining:?} of {whole:?}");
+    }
+    for (combining, _) in times(2 * 4092) {
+        assert_eq!(combining, Duration::ZERO);
+    }
+}
+
 /// A rank that never joins makes all others fail, and none hangs.
 #[test]
 fn a_silent_rank_is_an_error_on_every_other() {
@@ -261,7 +293,7 @@ fn a_chain_of_waiting_ranks_blames_its_end() {
             let program = Program::compile(&*ring, rank);
             let mut memory = Memory::new(4000);
             let mut buffer = Buffer::of(DataType::F32, &mut memory);
-            execute(&mut endpoint, &program, &mut buffer, ElementOp::Sum)
+            execute(&mut endpoint, &program, &mut buffer, ElementOp::Sum).map(drop)
         };
         let ended = run_ranks(&[&data, &control], |rank| {
             let ended = wait_for_another(rank);
