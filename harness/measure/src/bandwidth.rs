@@ -77,8 +77,7 @@ impl Octave {
 
     /// Speeds by launch, and by what is independent within one, and the name of what their interval is over. What disturbs a
     /// round concerns all its cases, so rounds are, if there are enough of them. Blocks of different cases in fewer rounds
-    /// tell about these rounds only. Of several launches the median of each counts: messages of all cases together tell the
-    /// speed of a launch so exactly that only launches differ.
+    /// tell about these rounds only.
     fn speeds(&self) -> (Nested, &'static str) {
         let rounds: BTreeSet<(usize, usize)> =
             self.kept.iter().map(|message| (message.launch, message.round)).collect();
@@ -94,10 +93,7 @@ impl Octave {
             Level::Block if !by_round => "cases",
             level => level.plural(),
         };
-        match speeds.level() {
-            Level::Launch => (speeds.launch_medians(), over),
-            _ => (speeds, over),
-        }
+        (speeds, over)
     }
 }
 
@@ -143,7 +139,7 @@ fn row(group: &Group, log2: u32, octave: Octave, change: SpeedChange) -> Option<
     let Case { transport, topology, algorithm, .. } = &group.case;
     let StepSetting { mut key, run, training, framework, .. } = group.setting.clone();
     let (speeds, level) = octave.speeds();
-    let speed = speeds.summary()?;
+    let speed = summary(&speeds, level)?;
     let stays = change.against(level).is_none();
     let speed = Summary { p50_interval: speed.p50_interval.filter(|_| stays), ..speed };
     let interval_over = speed.p50_interval.map_or("", |_| level);
@@ -162,6 +158,16 @@ fn row(group: &Group, log2: u32, octave: Octave, change: SpeedChange) -> Option<
     let (samples, interval_over) = (octave.count, interval_over.into());
     let row = MessageRow { key, run, training, framework, bandwidths, samples, interval_over };
     Some(row.rounded())
+}
+
+/// The median of each launch or round counts: messages of all cases together tell its speed so exactly that only launches or
+/// rounds differ. Blocks of a case have few messages.
+fn summary(speeds: &Nested, over: &str) -> Option<Summary> {
+    if over == Level::Launch.plural() || over == Level::Block.plural() {
+        speeds.of_unit_medians()
+    } else {
+        speeds.summary()
+    }
 }
 
 #[cfg(test)]
@@ -204,6 +210,6 @@ mod tests {
             (0..10).for_each(|at| octave.add(message(launch, launch, launch, speed(at))));
         }
         let (speeds, over) = octave.speeds();
-        assert_eq!((speeds.summary().unwrap().p50, over), (10.05, "launches"));
+        assert_eq!((summary(&speeds, over).unwrap().p50, over), (10.05, "launches"));
     }
 }

@@ -156,13 +156,26 @@ impl Nested {
         rounds
     }
 
-    /// The median of each launch, in a block of its own.
-    pub fn launch_medians(&self) -> Nested {
-        let median = |(&launch, blocks): (&usize, &BTreeMap<usize, Vec<f64>>)| {
-            let all = blocks.values().flatten().copied().collect();
-            median(all).map(|median| (launch, 0, median))
+    /// The median of each launch, or of each block where these are too few, in a few numbers: those of units which have so
+    /// many samples that only units differ. The interval is Student's of the mean of their logarithms, and contains their
+    /// median. `None` if there is no sample, or neither has enough units.
+    pub fn of_unit_medians(&self) -> Option<Summary> {
+        let medians: Vec<f64> = match self.level() {
+            Level::Launch => {
+                let of_launch = |blocks: &BTreeMap<_, Vec<f64>>| {
+                    median(blocks.values().flatten().copied().collect())
+                };
+                self.launches.values().filter_map(of_launch).collect()
+            }
+            Level::Block => self.blocks().filter_map(|block| median(block.clone())).collect(),
+            Level::Sample => return None,
         };
-        self.launches.iter().filter_map(median).collect()
+        let summary = Summary::of(&medians)?;
+        let (low, high) = of_mean(&medians);
+        Some(Summary {
+            p50_interval: Some((low.min(summary.p50), high.max(summary.p50))),
+            ..summary
+        })
     }
 
     /// The blocks of all launches.
@@ -223,6 +236,20 @@ fn over_units(mut units: Vec<Vec<f64>>) -> (f64, f64) {
     (middle / half, middle * half)
 }
 
+/// Student's interval of the geometric mean of values that are positive; from the least to the largest if one is not.
+fn of_mean(values: &[f64]) -> (f64, f64) {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    if least <= 0.0 {
+        return (least, values.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+    }
+    let count = values.len() as f64;
+    let logarithms = || values.iter().map(|value| value.ln());
+    let mean = logarithms().sum::<f64>() / count;
+    let squares: f64 = logarithms().map(|logarithm| (logarithm - mean).powi(2)).sum();
+    let half = student(values.len()) * (squares / (count - 1.0) / count).sqrt();
+    ((mean - half).exp(), (mean + half).exp())
+}
+
 /// All resamples of so many units are enumerated: at most 6435.
 const ENUMERATED: usize = 8;
 
@@ -268,8 +295,13 @@ fn each_split(
 /// How many of the bootstrap's deviations each end is from the median.
 fn stretch(units: usize) -> f64 {
     let count = units as f64;
-    let student = StudentsT::new(0.0, 1.0, count - 1.0).expect("two units or more");
-    (count / (count - 1.0)).sqrt() * student.inverse_cdf((1.0 + CONFIDENCE) / 2.0)
+    (count / (count - 1.0)).sqrt() * student(units)
+}
+
+/// How many standard errors of a mean of so many values each end of its interval is from it.
+fn student(count: usize) -> f64 {
+    let student = StudentsT::new(0.0, 1.0, count as f64 - 1.0).expect("two values or more");
+    student.inverse_cdf((1.0 + CONFIDENCE) / 2.0)
 }
 
 /// The median of sorted samples of which each counts as often as its unit was drawn.

@@ -137,6 +137,8 @@ const DRAWN: usize = 40_000;
 pub struct Drawn {
     /// Steps of a block: of launches without a bad node, and of those with one.
     steps: [Vec<f64>; 2],
+    /// Steps of all blocks of a round, of the same.
+    rounds: [Vec<f64>; 2],
     /// The median of all blocks of a launch of each kind.
     launch: [f64; 2],
     /// The median of all launches.
@@ -154,6 +156,10 @@ impl Drawn {
         let steps = both.map(|is_bad| {
             sorted((0..DRAWN).map(|_| machine.slowest(is_bad, &mut random)).collect())
         });
+        let rounds = both.map(|is_bad| {
+            let of_round = |_| machine.block(&mut random) + machine.slowest(is_bad, &mut random);
+            sorted((0..DRAWN).map(of_round).collect())
+        });
         let of_block = |is_bad: bool, random: &mut ChaCha8Rng| {
             let round = machine.round_percent / 100.0 * normal(random);
             round + machine.block(random) + machine.slowest(is_bad, random)
@@ -166,23 +172,23 @@ impl Drawn {
             let launch = machine.launch_percent / 100.0 * normal(&mut random);
             launch + of_block(is_bad, &mut random)
         });
-        Drawn { steps, launch, machine: sorted(on_machine.collect())[DRAWN / 2] }
+        Drawn { steps, rounds, launch, machine: sorted(on_machine.collect())[DRAWN / 2] }
     }
+}
 
-    /// The median of steps in blocks with these logarithms, all alike often.
-    fn median_of(&self, blocks: &[f64], is_bad: bool) -> f64 {
-        let steps = &self.steps[usize::from(is_bad)];
-        let share_below = |value: f64| {
-            let below = |block: &f64| steps.partition_point(|step| step + block < value);
-            blocks.iter().map(below).sum::<usize>() as f64 / (DRAWN * blocks.len()) as f64
-        };
-        let (mut low, mut high) = (-10.0, 10.0);
-        for _ in 0..40 {
-            let middle = (low + high) / 2.0;
-            if share_below(middle) < 0.5 { low = middle } else { high = middle }
-        }
-        low
+/// The median of sorted values each of which is added to each of these.
+fn median_of_sums(sorted: &[f64], added: impl ExactSizeIterator<Item = f64> + Clone) -> f64 {
+    let all = (sorted.len() * added.len()) as f64;
+    let share_below = |value: f64| {
+        let below = |added: f64| sorted.partition_point(|one| one + added < value);
+        added.clone().map(below).sum::<usize>() as f64 / all
+    };
+    let (mut low, mut high) = (-10.0, 10.0);
+    for _ in 0..40 {
+        let middle = (low + high) / 2.0;
+        if share_below(middle) < 0.5 { low = middle } else { high = middle }
     }
+    low
 }
 
 fn normal(random: &mut ChaCha8Rng) -> f64 {
@@ -239,24 +245,32 @@ const ELEMENTS: usize = 1 << 18;
 /// How long a step negotiates.
 const NEGOTIATION_US: f64 = 100.0;
 
-/// A true median: of the blocks that were measured, of all blocks of their launch, and of all launches.
+/// A true median: of the blocks that were measured, of all blocks of their rounds, of all blocks of their launch, and of all
+/// launches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
     pub blocks: f64,
+    pub rounds: f64,
     pub launch: f64,
     pub machine: f64,
 }
 
 impl Truth {
     fn times(self, factor: f64) -> Truth {
-        let Truth { blocks, launch, machine } = self;
-        Truth { blocks: factor * blocks, launch: factor * launch, machine: factor * machine }
+        let Truth { blocks, rounds, launch, machine } = self;
+        Truth {
+            blocks: factor * blocks,
+            rounds: factor * rounds,
+            launch: factor * launch,
+            machine: factor * machine,
+        }
     }
 
     /// What an interval over these is about. A median whose interval was withheld is about what the machine does.
     pub fn over(self, level: &str) -> f64 {
         match level {
-            "steps" | "messages" | "cases" => self.blocks,
+            "steps" | "messages" => self.blocks,
+            "cases" => self.rounds,
             "blocks" => self.launch,
             _ => self.machine,
         }
@@ -278,8 +292,17 @@ pub struct Synthetic<'m> {
     begun: usize,
     /// Logarithms of rounds.
     rounds: Vec<f64>,
-    /// Logarithms of the blocks of each setting.
-    blocks: Vec<Vec<f64>>,
+    /// The blocks of each setting.
+    blocks: Vec<Vec<Block>>,
+}
+
+/// Logarithms of a block.
+#[derive(Clone, Copy)]
+struct Block {
+    /// Of its launch and round.
+    round: f64,
+    /// Its own, too.
+    all: f64,
 }
 
 impl<'m> Synthetic<'m> {
@@ -327,12 +350,15 @@ impl<'m> Synthetic<'m> {
         self.rounds[round]
     }
 
-    /// The true median of what takes a microsecond without noise: of a setting's blocks that were measured, of its launch,
-    /// and of the machine.
-    fn truth(&self, blocks: &[f64]) -> Truth {
-        let of_launch = self.launch + self.drawn.launch[usize::from(self.is_bad)];
+    /// The true median of what takes a microsecond without noise: of a setting's blocks that were measured, of their rounds, of
+    /// its launch, and of the machine.
+    fn truth(&self, blocks: &[Block]) -> Truth {
+        let kind = usize::from(self.is_bad);
+        let (steps, in_rounds) = (&self.drawn.steps[kind], &self.drawn.rounds[kind]);
+        let of_launch = self.launch + self.drawn.launch[kind];
         Truth {
-            blocks: self.drawn.median_of(blocks, self.is_bad).exp(),
+            blocks: median_of_sums(steps, blocks.iter().map(|block| block.all)).exp(),
+            rounds: median_of_sums(in_rounds, blocks.iter().map(|block| block.round)).exp(),
             launch: of_launch.exp(),
             machine: self.drawn.machine.exp(),
         }
@@ -371,9 +397,9 @@ impl BlockExecutor for Synthetic<'_> {
         let [first, end] = self.machine.slow_rounds;
         let is_slow = (self.begun + first..self.begun + end).contains(&count);
         let other_work = if is_slow { DISTURBANCE.ln() } else { 0.0 };
-        let block =
-            self.launch + self.round(count) + other_work + self.machine.block(&mut self.random);
-        self.blocks[index].push(block);
+        let round = self.launch + self.round(count) + other_work;
+        let block = round + self.machine.block(&mut self.random);
+        self.blocks[index].push(Block { round, all: block });
         let steps = warmup_steps + plan.config.measure.steps_per_block;
         let mut ranks = vec![RankLog::default(); self.machine.ranks()];
         let memory = self.machine.step_memory;

@@ -194,3 +194,35 @@ fn ranks_of_blocks_have_the_mean_and_variance_of_chance() {
     let none: [&[&[f64]]; 2] = [&[&[1.0, 2.0]], &[&[1.0], &[2.0]]];
     assert!(none.iter().all(|blocks| nested(&[blocks]).block_ranks().is_none()));
 }
+
+#[test]
+fn medians_of_units_have_students_interval_which_contains_their_median() {
+    let of = |logarithms: &[f64]| {
+        let values: Vec<f64> = logarithms.iter().map(|logarithm| logarithm.exp()).collect();
+        // Three samples of which the unit's median is the value.
+        let in_units = |place: fn(usize) -> (usize, usize)| {
+            let samples = values.iter().enumerate().flat_map(|(unit, &value)| {
+                let (launch, block) = place(unit);
+                [0.5, 1.0, 1.5].map(|factor| (launch, block, factor * value))
+            });
+            samples.collect::<Nested>().of_unit_medians()
+        };
+        let launches = in_units(|unit| (unit, unit));
+        if values.len() >= BLOCKS_MIN {
+            assert_eq!(in_units(|unit| (unit / 5, unit)), launches, "blocks of two launches");
+        }
+        let summary = launches?;
+        let (low, high) = summary.p50_interval.unwrap();
+        Some((summary.p50.ln(), low.ln(), high.ln()))
+    };
+    let (median, low, high) = of(&[0.1, -0.1, 0.0]).unwrap();
+    // 4.3027 standard errors, each 0.1 / sqrt(3).
+    assert!(median.abs() < 1e-9 && (low + 0.24841).abs() < 1e-4 && (high - 0.24841).abs() < 1e-4);
+    let (median, low, high) = of(&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]).unwrap();
+    // The mean's interval is from 0.039 to 0.850.
+    assert!(median == 0.0 && low == 0.0 && (high - 0.850).abs() < 1e-3, "{low} {high}");
+    assert_eq!(of(&[0.1, -0.1]), None, "two launches");
+    assert_eq!(Nested::default().of_unit_medians(), None);
+    let idle: Nested = (0..3).map(|launch| (launch, 0, launch as f64)).collect();
+    assert_eq!(idle.of_unit_medians().unwrap().p50_interval, Some((0.0, 2.0)));
+}
