@@ -152,10 +152,11 @@ fn draw(training: &Training) -> Drawing {
         draw_panel(&training.panels[index], &ranks, drawing, frame);
     });
     let note = "Upper bar: the step. Lower bar: what the communication thread did meanwhile, hidden or not; it was \
-                idle for the rest, without gradients. Transfer: moving data, and waiting for them; \
-                a library's allreduce is not divided. Computation includes the addition of several passes' gradients. Waiting for a cycle: \
-                asleep until the next one, although gradients were ready. A gradient's wait for the loop, above, is a mean over \
-                gradients, and includes the time in which the thread was busy with others. Each part is a median of its own. A bar ends at 100 %. Right: the step's time.";
+                idle for the rest, without gradients. Transfer: moving data, and waiting for them; a library's allreduce is \
+                not divided. Computation includes the addition of several passes' gradients. Waiting for a cycle: asleep \
+                until the next one, although gradients were ready. A gradient's wait for the loop, above, is a mean over \
+                gradients, which wait at the same time, and not a part of the step. Each part is a median of its own. A \
+                bar ends at 100 %. Right: the step's time.";
     let bar = |row: &Row| Estimate { interval: None, ..row.time_us };
     page.finish(&training.caption_on(&ranks, bar, vec![note.to_string()]))
 }
@@ -289,7 +290,9 @@ mod tests {
         let said = figure.words(std::slice::from_ref(&with));
         let finding = "resnet50 60 % (ring; a gradient waits 2.5 ms for the loop).";
         assert!(said.contains(finding), "{said}");
-        assert!(said.contains("wait for the loop, above, is a mean over gradients"), "{said}");
+        assert!(
+            said.contains("is a mean over gradients, which wait at the same time, and not a part")
+        );
         let areas = |row: synthetic::Row| {
             let is_area = |mark: &&Mark| matches!(mark, Mark::Area { .. });
             figure.drawing(&[row]).marks.iter().filter(is_area).count()

@@ -75,10 +75,10 @@ impl Octave {
         }
     }
 
-    /// Speeds by launch, and by what is independent within one, and the name of what their interval is over. What disturbs a
-    /// round concerns all its cases, so rounds are, if there are enough of them. Blocks of different cases in fewer rounds
-    /// tell about these rounds only.
-    fn speeds(&self) -> (Nested, &'static str) {
+    /// Speeds by launch, and by what is independent within one, and whether that is rounds. What disturbs a round concerns all
+    /// its cases, so rounds are, if there are enough of them. Blocks of different cases in fewer rounds tell about these rounds
+    /// only.
+    fn speeds(&self) -> (Nested, bool) {
         let rounds: BTreeSet<(usize, usize)> =
             self.kept.iter().map(|message| (message.launch, message.round)).collect();
         let by_round = rounds.len() >= BLOCKS_MIN;
@@ -88,12 +88,18 @@ impl Octave {
             .iter()
             .map(|message| (message.launch, unit(message), message.speed))
             .collect();
-        let over = match speeds.level() {
-            Level::Sample => "messages",
-            Level::Block if !by_round => "cases",
-            level => level.plural(),
-        };
-        (speeds, over)
+        (speeds, by_round)
+    }
+
+    /// Speeds in a few numbers, and the name of what their interval is over. The median of each launch or round counts: messages
+    /// of all cases together tell its speed so exactly that only launches or rounds differ. Blocks of a case have few messages.
+    fn summary(&self) -> Option<(Summary, &'static str)> {
+        let (speeds, by_round) = self.speeds();
+        match speeds.level() {
+            Level::Sample => Some((speeds.summary()?, "messages")),
+            Level::Block if !by_round => Some((speeds.summary()?, "cases")),
+            level => Some((speeds.of_unit_medians()?, level.plural())),
+        }
     }
 }
 
@@ -138,8 +144,7 @@ impl Bandwidth {
 fn row(group: &Group, log2: u32, octave: Octave, change: SpeedChange) -> Option<MessageRow> {
     let Case { transport, topology, algorithm, .. } = &group.case;
     let StepSetting { mut key, run, training, framework, .. } = group.setting.clone();
-    let (speeds, level) = octave.speeds();
-    let speed = summary(&speeds, level)?;
+    let (speed, level) = octave.summary()?;
     let stays = change.against(level).is_none();
     let speed = Summary { p50_interval: speed.p50_interval.filter(|_| stays), ..speed };
     let interval_over = speed.p50_interval.map_or("", |_| level);
@@ -158,16 +163,6 @@ fn row(group: &Group, log2: u32, octave: Octave, change: SpeedChange) -> Option<
     let (samples, interval_over) = (octave.count, interval_over.into());
     let row = MessageRow { key, run, training, framework, bandwidths, samples, interval_over };
     Some(row.rounded())
-}
-
-/// The median of each launch or round counts: messages of all cases together tell its speed so exactly that only launches or
-/// rounds differ. Blocks of a case have few messages.
-fn summary(speeds: &Nested, over: &str) -> Option<Summary> {
-    if over == Level::Launch.plural() || over == Level::Block.plural() {
-        speeds.of_unit_medians()
-    } else {
-        speeds.summary()
-    }
 }
 
 #[cfg(test)]
@@ -196,7 +191,7 @@ mod tests {
                 let speed = 1.0 + round as f64 + 0.1 * case as f64;
                 (0..10).for_each(|_| octave.add(message(1, round, 2 * round + case, speed)));
             }
-            octave.speeds()
+            (octave.speeds().0, octave.summary().unwrap().1)
         };
         let (two, four, five) = (octave(2), octave(4), octave(5));
         assert_eq!((two.0.rounds().len(), two.1), (4, "messages"));
@@ -209,7 +204,7 @@ mod tests {
                 |at: usize| if launch == 3 && at > 0 { 1.0 } else { 10.0 + 0.1 * launch as f64 };
             (0..10).for_each(|at| octave.add(message(launch, launch, launch, speed(at))));
         }
-        let (speeds, over) = octave.speeds();
-        assert_eq!((summary(&speeds, over).unwrap().p50, over), (10.05, "launches"));
+        let (speed, over) = octave.summary().unwrap();
+        assert_eq!((speed.p50, over), (10.05, "launches"));
     }
 }

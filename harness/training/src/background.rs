@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use algorithms::control::{Reduction, Response, Tensors};
 use algorithms::topology::Rank;
 use results::usage::cpu_time;
-use transports::allreduce::added;
 use transports::transport::{MessageChannel, NonblockingBarrier, Transport, TransportError};
 use workloads::replay::{HostTimes, StepTimes};
 
@@ -234,7 +233,9 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
             self.track.reduced(end, packing, unpacking);
             self.step.data += time;
             self.step.packing += packing + unpacking;
-            self.step.reduction = added(self.step.reduction, reduction);
+            if let Some(time) = reduction {
+                *self.step.reduction.get_or_insert_default() += time;
+            }
             let step = self.log.steps.len();
             self.log.messages.push(RankMessage { step, tensors, elements, time });
         }

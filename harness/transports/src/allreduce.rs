@@ -192,7 +192,9 @@ impl<R: VectorAllReduce> AllReduce for Fused<R> {
             pack(&packed, tensors, range.clone(), copying(before));
             scale_all(&mut packed, passing(before));
             spent.packing += start.elapsed();
-            spent.reduction = added(spent.reduction, self.reduces.reduce(&mut packed, combine)?);
+            if let Some(time) = self.reduces.reduce(&mut packed, combine)? {
+                *spent.reduction.get_or_insert_default() += time;
+            }
             let start = Instant::now();
             scale_all(&mut packed, passing(after));
             unpack(&packed, tensors, range, copying(after));
@@ -206,11 +208,6 @@ impl<R: VectorAllReduce> AllReduce for Fused<R> {
     fn into_fusion_buffer(self: Box<Self>) -> Memory {
         self.fusion_buffer
     }
-}
-
-/// The sum of the times that are known.
-pub fn added(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
-    one.map_or(other, |time| Some(time + other.unwrap_or_default()))
 }
 
 /// Elements that are copied at a time, and scaled while they are still in the cache.

@@ -13,7 +13,7 @@ pub const MOST_MERGED: usize = 8;
 /// Shorter transfers are copied word by word, which costs less than calling `memcpy`.
 const FEW_BYTES: usize = 64;
 
-/// Combining fewer bytes is not timed: it takes about as long as reading the clock twice.
+/// Combining fewer bytes is not timed: reading the clock would be a part of a short message that counts.
 const TIMED_BYTES_MIN: usize = 4096;
 
 /// Where chunks lie.
