@@ -331,6 +331,10 @@ impl<S: Schedule> Schedule for Pipelined<S> {
     fn rotation(&self) -> usize {
         self.inner.rotation()
     }
+
+    fn lag(&self) -> usize {
+        self.inner.lag() * self.lag
+    }
 }
 
 /// A schedule behind a pointer is a schedule.
@@ -359,6 +363,10 @@ macro_rules! delegate {
 
             fn rotation(&self) -> usize {
                 (**self).rotation()
+            }
+
+            fn lag(&self) -> usize {
+                (**self).lag()
             }
         }
     )* };

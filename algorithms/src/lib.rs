@@ -13,6 +13,7 @@
 //! | [`ring`], [`tree`], [`double_tree`], [`recursive_doubling`], [`halving_doubling`], [`halving_doubling_halves`], [`swing`], [`bine`], [`pat`], [`direct`], [`torus`], [`parameter_server`] | one algorithm (or two) each |
 //! | [`hierarchical`], [`leader`], [`grouped`] | algorithms over another algorithm |
 //! | [`program`] | one rank's schedule, compiled to a list of operations for an executor |
+//! | [`segments`] | into how many segments a buffer is cut, and how far they are sent ahead |
 //! | [`verify`] | proves that a schedule is an allreduce, and runs its programs without data |
 //! | [`cost`] | the cost of a schedule in the alpha-beta-gamma model |
 //! | [`auto`] | chooses an algorithm by size |
@@ -57,6 +58,7 @@ pub mod recursive_doubling;
 pub mod registry;
 pub mod ring;
 pub mod schedule;
+pub mod segments;
 pub mod server_nodes;
 pub mod simulate;
 pub mod swing;

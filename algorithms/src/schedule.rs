@@ -110,6 +110,12 @@ pub trait Schedule: Send + Sync {
     fn rotation(&self) -> usize {
         self.ranks()
     }
+
+    /// What a rank sends in a step depends on nothing that it receives less than that many steps before. The
+    /// default is 1: on all steps before. An executor may therefore begin a step's messages that early.
+    fn lag(&self) -> usize {
+        1
+    }
 }
 
 /// Draws a schedule, one line a step: `0+>1 c2` adds chunk 2 of rank 0 to rank 1's, `0->1 c2`

@@ -8,12 +8,14 @@
 //!
 //! They depend on no algorithm, only on a [`crate::schedule::Schedule`] and a [`machine::Machine`].
 //!
-//! **Common assumptions.** A rank begins a step when it has received and reduced all messages of the step
-//! before; it does not wait for other ranks (receives are posted ahead). Its messages leave one after
-//! another through two ports, one to its own node and one to the network. Messages of a step pass the
+//! **Common assumptions.** A rank sends a step's messages when it has received and reduced all messages of the step
+//! before, or of an earlier one if the schedule allows it ([`crate::schedule::Schedule::lag`]); it does not wait for
+//! other ranks (receives are posted ahead). Its messages leave one after another through two ports, one to its own
+//! node and one to the network. Messages of a step pass the
 //! receiving port in the order of arrival, after those of earlier steps, and are then reduced one at a
 //! time, while the next one arrives. Without contention a message of m bytes that begins at t has arrived
-//! at t + alpha + m beta, and is reduced kappa + m gamma later.
+//! at t + alpha + m beta, and is reduced kappa + m gamma later. (Alpha may grow with m, see
+//! [`machine::Protocol`].)
 //!
 //! **Differences.**
 //! - The capacities that the ranks of a node share ([`machine::Shared`]: network cards, the node's link to

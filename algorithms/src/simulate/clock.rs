@@ -52,10 +52,10 @@ impl Clock {
         self.is_sending = !part.sends.is_empty();
     }
 
-    /// Sends a message, after those before it; returns when its first byte leaves.
-    pub fn send(&mut self, load: &Load, machine: &Machine) -> Moment {
-        let handed_over_s = self.now.at_s.max(self.handed_over_s) + machine.overhead_s;
-        let ready = self.now.reduction(handed_over_s - self.now.at_s);
+    /// Sends a message that is there at `ready`, after those before it; returns when its first byte leaves.
+    pub fn send(&mut self, ready: Moment, load: &Load, machine: &Machine) -> Moment {
+        let handed_over_s = ready.at_s.max(self.handed_over_s) + machine.overhead_s;
+        let ready = ready.reduction(handed_over_s - ready.at_s);
         self.handed_over_s = handed_over_s;
         let port = &mut self.sent[port(load.level)];
         let begins = ready.later(*port);

@@ -41,6 +41,7 @@ struct World<'w> {
     machine: &'w Machine,
     chunk_bytes: f64,
     steps: usize,
+    lag: usize,
     ranks: Vec<Rank>,
     locations: Vec<Location>,
     paths: Vec<Paths>,
@@ -57,7 +58,10 @@ struct World<'w> {
 
 /// The progress of one rank.
 struct Rank {
+    /// The step whose messages it receives.
     step: usize,
+    /// Steps whose messages it has sent.
+    sent: usize,
     expected: usize,
     received: usize,
     clock: Clock,
@@ -138,7 +142,7 @@ impl<'w> World<'w> {
         assert!(starts_s.is_empty() || starts_s.len() == ranks, "a start for every rank");
         let rank = |rank: usize| {
             let clock = Clock::start(starts_s.get(rank).copied().unwrap_or(0.0));
-            Rank { step: 0, expected: 0, received: 0, clock, early: Vec::new() }
+            Rank { step: 0, sent: 0, expected: 0, received: 0, clock, early: Vec::new() }
         };
         let capacities = machine.capacities();
         let (size, locals) = (machine.local_size, machine.local_size.min(ranks));
@@ -146,6 +150,7 @@ impl<'w> World<'w> {
             |rank: usize| Location { node: (rank / size) as u32, local: (rank % size) as u32 };
         World {
             steps: schedule.steps(),
+            lag: schedule.lag(),
             locations: (0..ranks).map(location).collect(),
             paths: (0..locals).map(|local| Paths::new(machine, &capacities, local)).collect(),
             schedule,
@@ -162,18 +167,26 @@ impl<'w> World<'w> {
         }
     }
 
-    /// A rank begins its step, and the next ones until it has to wait.
+    /// A rank sends what its finished steps allow, and receives its step and the next ones until it has to wait.
     fn advance(&mut self, rank: usize) {
         let mut part = std::mem::take(&mut self.part);
         while self.ranks[rank].step < self.steps {
             let step = self.ranks[rank].step;
-            part.clear();
-            self.schedule.part(rank, step, &mut part);
-            self.ranks[rank].clock.step(&part);
-            for (position, send) in part.sends.iter().enumerate() {
-                let bytes = self.chunk_bytes * send.chunks().len() as f64;
-                self.send(rank, send.peer(), bytes, send.action, position);
+            while self.ranks[rank].sent < self.steps.min(step + self.lag) {
+                part.clear();
+                self.schedule.part(rank, self.ranks[rank].sent, &mut part);
+                for (position, send) in part.sends.iter().enumerate() {
+                    let bytes = self.chunk_bytes * send.chunks().len() as f64;
+                    self.send(rank, send.peer(), bytes, send.action, position);
+                }
+                self.ranks[rank].sent += 1;
             }
+            // Without sending ahead, that is the step whose messages it has just sent.
+            if self.lag > 1 {
+                part.clear();
+                self.schedule.part(rank, step, &mut part);
+            }
+            self.ranks[rank].clock.step(&part);
             self.ranks[rank].expected = part.receives.len();
             self.ranks[rank].received = 0;
             self.take_early(rank);
@@ -198,23 +211,24 @@ impl<'w> World<'w> {
         let protocol = self.machine.link(level).protocol(bytes);
         let least_s = bytes / least;
         let alone_s = bytes * protocol.beta_s;
+        let alpha_s = protocol.latency_s(bytes);
         let (kappa_s, shared_s) = (protocol.kappa_s, alone_s.max(least_s));
         let load = Load { level, action, bytes, kappa_s, alone_s, shared_s };
         let sender = &mut self.ranks[from];
-        let begins = sender.clock.send(&load, self.machine);
+        let begins = sender.clock.send(sender.clock.now, &load, self.machine);
         // Others may use what limits it, too, if its node has several ranks.
         let (place, moment) = if least_s > 0.0 && self.machine.local_size > 1 {
             (Place::Out, begins)
         } else {
-            (Place::Receiver, begins.latency(protocol.alpha_s))
+            (Place::Receiver, begins.latency(alpha_s))
         };
         let message = Message {
-            step: sender.step as u32,
+            step: sender.sent as u32,
             from: from as u32,
             to: to as u32,
             position: position as u32,
             load,
-            alpha_s: protocol.alpha_s,
+            alpha_s,
             moment,
         };
         self.transfers += 1;

@@ -40,7 +40,10 @@ pub struct Link(pub Vec<Protocol>);
 pub struct Protocol {
     /// Seconds until the first byte arrives.
     pub alpha_s: f64,
-    /// Seconds per byte.
+    /// Further seconds until then, per byte of the message: what a message alone takes longer than one of many that
+    /// are under way together, since it does not fill the link's window, or is announced first.
+    pub alpha_per_byte_s: f64,
+    /// Seconds per byte for which it occupies the link.
     pub beta_s: f64,
     /// Seconds per message at its receiver, independent of its size (a kernel's primitive).
     pub kappa_s: f64,
@@ -112,13 +115,14 @@ pub enum Level {
 impl Link {
     /// A link with one protocol that costs nothing at the receiver.
     pub fn plain(alpha_s: f64, beta_s: f64) -> Link {
-        Link(vec![Protocol { alpha_s, beta_s, kappa_s: 0.0 }])
+        Link(vec![Protocol { alpha_s, alpha_per_byte_s: 0.0, beta_s, kappa_s: 0.0 }])
     }
 
     /// The fastest protocol for a message of `bytes`.
     pub fn protocol(&self, bytes: f64) -> &Protocol {
-        let time =
-            |protocol: &Protocol| protocol.alpha_s + protocol.kappa_s + bytes * protocol.beta_s;
+        let time = |protocol: &Protocol| {
+            protocol.latency_s(bytes) + protocol.kappa_s + bytes * protocol.beta_s
+        };
         let mut best = &self.0[0];
         for other in &self.0[1..] {
             if time(other) < time(best) {
@@ -126,6 +130,13 @@ impl Link {
             }
         }
         best
+    }
+}
+
+impl Protocol {
+    /// Seconds until the first byte of a message of `bytes` arrives.
+    pub fn latency_s(&self, bytes: f64) -> f64 {
+        self.alpha_s + bytes * self.alpha_per_byte_s
     }
 }
 
@@ -228,8 +239,9 @@ impl Machine {
     /// The same machine for [`cost::Cost::time`], with the protocols for messages of `message_bytes`.
     pub fn closed_form(&self, message_bytes: f64) -> cost::Machine {
         let link = |link: &Link| {
-            let Protocol { alpha_s, beta_s, kappa_s } = *link.protocol(message_bytes);
-            cost::Link { alpha_s: alpha_s + kappa_s, beta_s }
+            let Protocol { alpha_s, alpha_per_byte_s, beta_s, kappa_s } =
+                *link.protocol(message_bytes);
+            cost::Link { alpha_s: alpha_s + kappa_s, beta_s: beta_s + alpha_per_byte_s }
         };
         cost::Machine {
             inside: link(if self.sockets() > 1 { &self.bus } else { &self.socket }),

@@ -7,7 +7,7 @@
 //! Messages share capacities with the other messages of their step. The rates are computed once for every
 //! pattern of peers and sizes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::clock::{Clock, Load};
 use super::machine::{Level, Machine};
@@ -48,6 +48,8 @@ struct World<'m> {
     period: usize,
     chunk_bytes: f64,
     clocks: Vec<Clock>,
+    /// The clocks after the last steps, the earliest first; empty if a step's messages depend on all steps before.
+    earlier: VecDeque<Vec<Moment>>,
     capacities: Vec<f64>,
     /// The messages of the current step, in the order of senders.
     messages: Vec<Message>,
@@ -111,11 +113,18 @@ impl<'m> World<'m> {
             _ => ranks,
         };
         let start = |rank: usize| Clock::start(starts_s.get(rank).copied().unwrap_or(0.0));
+        let clocks: Vec<Clock> = (0..period).map(start).collect();
+        let starts = clocks.iter().map(|clock| clock.now).collect();
+        let earlier = match schedule.lag() {
+            1 => VecDeque::new(),
+            lag => VecDeque::from(vec![starts; lag]),
+        };
         World {
             machine,
             period,
             chunk_bytes: chunk_bytes(schedule, size_bytes),
-            clocks: (0..period).map(start).collect(),
+            clocks,
+            earlier,
             capacities: machine.capacities(),
             messages: Vec::new(),
             inboxes: vec![Inbox { first: NONE, received: 0, expected: 0 }; period],
@@ -152,7 +161,7 @@ impl<'m> World<'m> {
                         alone_s,
                         shared_s: alone_s,
                     },
-                    alpha_s: protocol.alpha_s,
+                    alpha_s: protocol.latency_s(bytes),
                     first_byte: Moment::default(),
                 });
             }
@@ -221,7 +230,8 @@ impl<'m> World<'m> {
         for index in 0..self.messages.len() {
             let message = &mut self.messages[index];
             let sender = &mut self.clocks[message.from as usize];
-            let begins = sender.send(&message.load, self.machine);
+            let ready = self.earlier.front().map_or(sender.now, |at| at[message.from as usize]);
+            let begins = sender.send(ready, &message.load, self.machine);
             message.first_byte = begins.latency(message.alpha_s);
             let inbox = &mut self.inboxes[message.to as usize % self.period];
             inbox.received += 1;
@@ -256,6 +266,10 @@ impl<'m> World<'m> {
                 let message = &self.messages[index];
                 clock.take(message.first_byte, &message.load, self.machine);
             }
+        }
+        if let Some(mut at) = self.earlier.pop_front() {
+            at.iter_mut().zip(&self.clocks).for_each(|(at, clock)| *at = clock.now);
+            self.earlier.push_back(at);
         }
         if waiting.is_empty() { Ok(()) } else { Err(Blocked(waiting)) }
     }

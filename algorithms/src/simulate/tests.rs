@@ -125,7 +125,9 @@ fn one_rank_needs_no_time() {
 #[test]
 fn what_arrives_at_the_same_moment_is_taken_alike_on_all_nodes() {
     // In segments, where messages of several steps of the algorithm meet; found at random.
-    let protocol = |alpha_s, beta_s, kappa_s| Link(vec![Protocol { alpha_s, beta_s, kappa_s }]);
+    let protocol = |alpha_s, beta_s, kappa_s| {
+        Link(vec![Protocol { alpha_s, alpha_per_byte_s: 0.0, beta_s, kappa_s }])
+    };
     let machine = Machine {
         local_size: 2,
         socket_size: 2,

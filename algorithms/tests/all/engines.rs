@@ -13,8 +13,15 @@ use algorithms::verify;
 use proptest::prelude::*;
 
 fn link() -> impl Strategy<Value = Link> {
-    let protocol = (1e-7..5e-5, 1e-12..1e-9, 0.0..5e-6)
-        .prop_map(|(alpha_s, beta_s, kappa_s)| Protocol { alpha_s, beta_s, kappa_s });
+    let per_byte = prop_oneof![Just(0.0), 0.0..1e-9];
+    let protocol = (1e-7..5e-5, per_byte, 1e-12..1e-9, 0.0..5e-6).prop_map(
+        |(alpha_s, alpha_per_byte_s, beta_s, kappa_s)| Protocol {
+            alpha_s,
+            alpha_per_byte_s,
+            beta_s,
+            kappa_s,
+        },
+    );
     prop::collection::vec(protocol, 1..4).prop_map(Link)
 }
 
@@ -154,14 +161,14 @@ proptest! {
         machine in unshared(),
         name in algorithm(),
         nodes in 1..9usize,
-        (size, segments) in (1.0..1e9f64, 1..9usize),
+        (size, segments, lag) in (1.0..1e9f64, 1..9usize, 1..5usize),
         late in prop::collection::vec(0.0..1e-2f64, 0..3),
     ) {
         let ranks = nodes * machine.local_size;
         let topology = machine.topology(ranks);
         let found = registry::find(name).ok().and_then(|found| found.schedule(&topology).ok());
         let Some(schedule) = found else { return Ok(()) };
-        let schedule = Pipelined::new(schedule, segments);
+        let schedule = Pipelined::with_lag(schedule, segments, lag);
         agree(ends(&schedule, &machine, size, &[]))?;
         // Ranks that begin late.
         let mut starts_s = vec![0.0; ranks];

@@ -5,7 +5,7 @@ use algorithms::combinators::Pipelined;
 use algorithms::listed::Listed;
 use algorithms::program::{Kind, Program};
 use algorithms::registry::{ALL, find};
-use algorithms::schedule::{Action, Move, Part};
+use algorithms::schedule::{Action, Move, Part, Schedule};
 use algorithms::topology::Topology;
 use algorithms::verify;
 use proptest::prelude::*;
@@ -169,6 +169,28 @@ fn pipelined_in_segments_it_is_the_same_allreduce() {
                     .unwrap_or_else(|why| panic!("{name} on {world} in {segments}: {why}"));
                 let expected = if steps == 0 { 0 } else { (steps - 1) * lag + segments };
                 assert_eq!((proof.steps, proof.sent_most), (expected, most * segments), "{name}");
+            }
+        }
+    }
+}
+
+/// What a rank sends depends on no receive of the last `lag` steps, so an executor may begin it that early.
+#[test]
+fn a_schedule_depends_on_nothing_within_its_lag() {
+    for world in worlds(2..=9, [2, 3, 4, 8]).into_iter().flat_map(shapes) {
+        for name in names() {
+            let Ok(schedule) = find(&name).unwrap().schedule(&world) else {
+                continue;
+            };
+            for (segments, lag) in [(1, 1), (3, 1), (7, 4), (3, 5)] {
+                let schedule = Pipelined::with_lag(&*schedule, segments, lag);
+                assert_eq!(schedule.lag(), lag, "{name}");
+                let program = Program::compile(&schedule, world.ranks() / 2);
+                for op in &program.ops {
+                    let Some(last) = (op.after_receives as usize).checked_sub(1) else { continue };
+                    let received = program.receives[last].step as usize;
+                    assert!(received + lag <= op.step as usize, "{name} on {world}: {op:?}");
+                }
             }
         }
     }

@@ -8,11 +8,12 @@ use algorithms::control::Report;
 use algorithms::cost::levels;
 use algorithms::topology::Topology;
 
+use algorithms::segments::pipelined;
 use results::block::{Block, Histogram, Message, RankBlock, Sample, histogram};
 use results::statistics::Summary;
 use results::units::micros;
 use training::outcome::{Outcome, RankCycle, RankLog, RankStep};
-use transports::programs::{choice_for, pipelined};
+use transports::programs::choice_for;
 
 /// Information about a case that the logs of its ranks do not contain.
 pub struct Context<'p> {

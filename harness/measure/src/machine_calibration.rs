@@ -24,7 +24,7 @@ pub mod write;
 
 use computing::Computing;
 use fit::SMALL_BYTES;
-use patterns::{Reach, Shape, chunks, pairs, plane, schedule};
+use patterns::{Reach, Shape, chunks, pairs, plane, schedule, segments};
 use results::statistics::quantile;
 use runner::{Program, Runner};
 use training::back_end::{BackEndRef, RankKind};
@@ -82,7 +82,7 @@ impl Point {
             // On threads nothing is sent ahead, and the second step differs from the first: chunks are copied
             // back, or combined with those that the other has just read.
             Shape::Exchange { .. } if runner.back_end().rank_kind() == RankKind::Thread => [1, 2],
-            Shape::Exchange { .. } => [2, 6],
+            Shape::Exchange { .. } | Shape::Stream => [2, 6],
         };
         let topology = runner.topology();
         let pairs = pairs(topology, reach);
@@ -90,12 +90,12 @@ impl Point {
         Point { reach, shape, bytes, planes, lengths, samples: Default::default() }
     }
 
-    /// Seconds of a step, or of one message more in a burst.
+    /// Seconds of a step, of a segment in it, or of one message more in a burst.
     fn step_s(&self, samples: &[Vec<f64>; 2], share: f64) -> f64 {
         // A form that is not measured takes no time: it has no steps.
         let quantile = |samples: &Vec<f64>| quantile(samples.clone(), share).unwrap_or(0.0);
         let [few, many] = samples.each_ref().map(quantile);
-        let steps = self.lengths.map(|length| length as f64);
+        let steps = self.lengths.map(|length| (length * segments(self.shape)) as f64);
         let difference = (many - few) / (steps[1] - steps[0]);
         if difference > 0.0 { difference } else { many / steps[1] }
     }
@@ -128,6 +128,12 @@ impl Calibration {
                     if reach != Reach::AllBetween || (!reduces && bytes > SMALL_BYTES) {
                         let shape = Shape::Exchange { reduces };
                         points.push(Point::new(runner, reach, shape, bytes));
+                        if !reduces
+                            && runner.back_end().rank_kind() != RankKind::Thread
+                            && bytes > SMALL_BYTES
+                        {
+                            points.push(Point::new(runner, reach, Shape::Stream, bytes));
+                        }
                         if reduces
                             && runner.back_end().rank_kind() == RankKind::Thread
                             && bytes > SMALL_BYTES
@@ -160,6 +166,7 @@ impl Calibration {
             let what = match point.shape {
                 Shape::Exchange { reduces: false } => "copied",
                 Shape::Exchange { reduces: true } => "reduced",
+                Shape::Stream => "copied, four under way",
                 Shape::ReduceOnce => "reduced once",
                 Shape::Silent => "reduced by a rank that sends nothing",
                 Shape::ThereAndBack => "copied by a rank that sends nothing",
@@ -196,8 +203,11 @@ impl Calibration {
         let point = &mut self.points[index];
         let mut spent_s = 0.0;
         for form in (0..2).filter(|&form| point.lengths[form] > 0) {
-            let size_bytes = point.bytes * chunks(point.shape, point.lengths[form]);
-            let sizes = (size_bytes, 0);
+            let segment_bytes = point.bytes * chunks(point.shape, point.lengths[form]);
+            let sizes = match segments(point.shape) {
+                1 => (segment_bytes, 0),
+                segments => (segments * segment_bytes, segment_bytes),
+            };
             let times = repeat(runner, &point.planes[form], sizes, &point.samples[form], effort)?;
             spent_s += times.iter().sum::<f64>();
             point.samples[form].extend(times);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use algorithms::algorithm::{Choice, Unsupported};
 use algorithms::combinators::Pipelined;
 use algorithms::schedule::Schedule;
+use algorithms::segments::pipelined;
 use algorithms::server_nodes::{self, InvalidCount, ServerNodes};
 use algorithms::simulate::machine::Machine;
 use algorithms::simulate::nccl::{Nccl, Obstacle, Pattern};
@@ -207,9 +208,6 @@ struct Scheduled {
 /// Simulated sizes per factor of two. Between them time is interpolated linearly, within 1 % of the simulated
 /// value (test).
 const SIZES_PER_OCTAVE: u32 = 2;
-
-/// The most segments of a message.
-const MOST_SEGMENTS: usize = 32;
 
 /// For longer schedules only latencies overlap: a row of messages that fills them would take long to simulate.
 const MOST_STAGES: usize = 64;
@@ -414,12 +412,8 @@ impl Scheduled {
 
     fn simulate(&self, ranks: usize, size_bytes: f64) -> Moment {
         let schedule = self.schedule(ranks, size_bytes);
-        let segments = if self.segment_bytes > 0.0 {
-            ((size_bytes / self.segment_bytes) as usize).clamp(1, MOST_SEGMENTS)
-        } else {
-            1
-        };
-        let schedule = Pipelined::new(schedule, segments);
+        let (size, segment) = (size_bytes as usize, self.segment_bytes as usize);
+        let schedule = pipelined(&*schedule, size, segment, false);
         let outcome = self.engine.simulate(&schedule, &self.machine, size_bytes);
         outcome.expect("registered schedules are proved to end").end
     }

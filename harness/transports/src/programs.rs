@@ -1,13 +1,10 @@
 //! One rank's programs, chosen by the size of the buffer.
 
 use algorithms::algorithm::Choice;
-use algorithms::combinators::Pipelined;
 use algorithms::program::Program;
-use algorithms::schedule::{Part, Schedule};
+use algorithms::schedule::Schedule;
+use algorithms::segments::{in_segments, most_segments, ops, pipelined, segments_up_to};
 use algorithms::topology::Rank;
-
-/// The most operations of a program; a longer one costs more to walk through than its segments gain.
-const MOST_OPS: usize = 8192;
 
 /// Up to this many operations over all ranks, every rank compiles the programs of all ranks to find the transfers
 /// that can be puts.
@@ -92,7 +89,7 @@ impl<'s> Programs<'s> {
     fn program(&mut self, choice: usize, doublings: usize) -> &Program {
         let (schedule, rank, puts) = (&*self.choices[choice].schedule, self.rank, self.puts);
         self.compiled[choice].programs[doublings].get_or_insert_with(|| {
-            let pipelined = Pipelined::with_lag(schedule, 1 << doublings, lag(schedule, puts));
+            let pipelined = in_segments(schedule, 1 << doublings, puts);
             let world_ops = (schedule.ranks() * ops(schedule)) << doublings;
             if puts && world_ops <= MOST_WORLD_OPS {
                 Program::compile_world(&pipelined).swap_remove(rank)
@@ -101,18 +98,6 @@ impl<'s> Programs<'s> {
             }
         })
     }
-}
-
-/// The program for a buffer of that size, in segments of about `segment_bytes`.
-pub fn pipelined(
-    schedule: &dyn Schedule,
-    size_bytes: usize,
-    segment_bytes: usize,
-    puts: bool,
-) -> Pipelined<&dyn Schedule> {
-    let most = most_segments(schedule, puts);
-    let segments = segments_up_to(most, size_bytes, segment_bytes);
-    Pipelined::with_lag(schedule, segments, lag(schedule, puts))
 }
 
 /// The programs of all ranks for a buffer of that size, without puts.
@@ -129,35 +114,6 @@ pub fn choice_for(choices: &[Choice], size_bytes: usize) -> &Choice {
 
 fn index_for(choices: &[Choice], size_bytes: usize) -> usize {
     choices.partition_point(|choice| choice.from_bytes <= size_bytes) - 1
-}
-
-/// The number of segments of a buffer, rounded down to a power of two so that few programs are compiled.
-fn segments_up_to(most: usize, size_bytes: usize, segment_bytes: usize) -> usize {
-    let wanted = size_bytes.checked_div(segment_bytes).unwrap_or(1).clamp(1, most);
-    1 << wanted.ilog2()
-}
-
-/// How many segments a schedule sends ahead. Schedules of two steps send a few ahead, so that ranks wait less.
-/// With more steps a segment would leave the cache between its steps, which matters where ranks share memory and
-/// can put; elsewhere a link must not idle until a rank has combined what it received.
-fn lag(schedule: &dyn Schedule, puts: bool) -> usize {
-    if schedule.steps() <= 2 || !puts { 4 } else { 1 }
-}
-
-/// The most segments that keep programs short. A schedule of fewer than two steps has nothing to overlap; over a
-/// network, however, long messages in both directions block each other.
-fn most_segments(schedule: &dyn Schedule, puts: bool) -> usize {
-    if schedule.steps() < 2 && puts {
-        return 1;
-    }
-    (MOST_OPS / ops(schedule).max(1)).max(1)
-}
-
-/// Sends and receives of rank 0.
-fn ops(schedule: &dyn Schedule) -> usize {
-    let mut part = Part::default();
-    (0..schedule.steps()).for_each(|step| schedule.part(0, step, &mut part));
-    part.sends.len() + part.receives.len()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Parameters of a machine from measurements, with intervals.
 //!
-//! A step of an exchange takes alpha + kappa + bytes x (beta + gamma), or copy in place of gamma. The transport
+//! A step of an exchange takes alpha + kappa + bytes x (beta + gamma), or copy in place of gamma. Between processes a
+//! message alone takes longer per byte than one of four under way, which occupies the link for beta. The transport
 //! determines how a byte's time divides between link and receiver. On threads a receiver reads the sender's memory
 //! and nothing else moves bytes, so that the link costs latency alone. Over MPI the library delivers bytes to
 //! their destination, and only combining is extra.
@@ -110,19 +111,28 @@ impl Calibration {
             }
             let burst = curves.of(reach, Shape::Burst);
             let kappa_s = burst.first().map_or(0.0, |&(_, seconds)| seconds);
+            let stream = curves.of(reach, Shape::Stream);
+            let stream_s = (!stream.is_empty()).then(|| line(&stream).slope_s);
             for (name, line) in fitted.protocols() {
                 let kappa_s = kappa_s.min(line.intercept_s);
                 let mut put =
                     |field: &str, value| values.insert(format!("{level}.{name}.{field}"), value);
                 put("alpha_us", (line.intercept_s - kappa_s) * 1e6);
-                put("bandwidth_gb_s", gb_s(line.slope_s));
+                let stream_s = stream_s.filter(|_| name == "large");
+                let slope_s = stream_s.map_or(line.slope_s, |stream_s| stream_s.min(line.slope_s));
+                put("bandwidth_gb_s", gb_s(slope_s));
+                if stream_s.is_some() {
+                    put("alone_gb_s", gb_s(line.slope_s));
+                }
                 put("kappa_us", kappa_s * 1e6);
             }
         }
         if self.nodes > 1 && self.ranks_per_node > 1 {
-            let copies = curves.of(Reach::AllBetween, COPYING);
-            let large = copies.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64);
-            let all = self.ranks_per_node as f64 * gb_s(line(&copies[large..]).slope_s);
+            let of = |shape| curves.of(Reach::AllBetween, shape);
+            let (copies, stream) = (of(COPYING), of(Shape::Stream));
+            let alone = copies.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64);
+            let large = if stream.is_empty() { &copies[alone..] } else { &stream };
+            let all = self.ranks_per_node as f64 * gb_s(line(large).slope_s);
             values.insert("shared.node_gb_s".into(), all.min(UNLIMITED_GB_S));
         }
         values

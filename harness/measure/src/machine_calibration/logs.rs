@@ -404,6 +404,7 @@ fn hops(all: &[Series], links: &mut BTreeMap<Level, Protocols>, made: &mut FromL
                     protocols.entry(protocol.clone()).or_insert_with(|| ProtocolFile {
                         alpha_us: parameter(alpha, &source),
                         bandwidth_gb_s: parameter(bandwidth, &source),
+                        alone_gb_s: None,
                         kappa_us: None,
                     });
                 }
@@ -521,6 +522,7 @@ fn message(series: &Series, links: &mut BTreeMap<Level, Protocols>, made: &mut F
                 [gb_s(fit.slope_us), gb_s(fit.slope_us_range.1), gb_s(most)],
                 &source,
             ),
+            alone_gb_s: None,
             kappa_us: None,
         };
         links.entry(level).or_default().entry(protocol.into()).or_insert(file);

@@ -30,6 +30,8 @@ pub enum Shape {
         /// Messages are combined with the chunk, not copied.
         reduces: bool,
     },
+    /// The same, copied, with several segments of a longer message under way: see [`segments`].
+    Stream,
     /// They combine messages in a single step, with chunks that no other rank has read before, as in a
     /// reduce-scatter.
     ReduceOnce,
@@ -73,7 +75,7 @@ pub fn pairs(topology: &Topology, reach: Reach) -> Vec<(Rank, Rank)> {
 pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usize) -> Listed {
     let chunks = chunks(shape, length);
     let steps = match shape {
-        Shape::Exchange { .. } => length,
+        Shape::Exchange { .. } | Shape::Stream => length,
         Shape::ReduceOnce | Shape::Silent => 1,
         // The longer form has a second step.
         Shape::ThereAndBack => length,
@@ -87,9 +89,10 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
         };
         for &(a, b) in pairs {
             match shape {
-                Shape::Exchange { .. } | Shape::ReduceOnce => {
-                    let copies = shape == Shape::Exchange { reduces: false };
-                    let action = if copies { Action::Copy } else { Action::Reduce };
+                Shape::Exchange { .. } | Shape::Stream | Shape::ReduceOnce => {
+                    let reduces =
+                        matches!(shape, Shape::Exchange { reduces: true } | Shape::ReduceOnce);
+                    let action = if reduces { Action::Reduce } else { Action::Copy };
                     carry(a, b, step % 2, action);
                     carry(b, a, (step + 1) % 2, action);
                 }
@@ -110,10 +113,16 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
 /// Into how many messages of the pattern a buffer is cut.
 pub fn chunks(shape: Shape, length: usize) -> usize {
     match shape {
-        Shape::Exchange { .. } | Shape::ReduceOnce => 2,
+        Shape::Exchange { .. } | Shape::Stream | Shape::ReduceOnce => 2,
         Shape::Silent | Shape::ThereAndBack => 1,
         Shape::Burst => length,
     }
+}
+
+/// Into how many segments a buffer is cut, each with a message of its own in every step. The executor sends four
+/// segments ahead, so that a link never idles.
+pub fn segments(shape: Shape) -> usize {
+    if shape == Shape::Stream { 4 } else { 1 }
 }
 
 /// Runs a schedule as any algorithm's: through the same executor.
@@ -129,6 +138,7 @@ pub fn plane(schedule: Listed) -> DataPlane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use algorithms::segments::pipelined;
     use algorithms::simulate::machine::{Machine, Reduction};
     use algorithms::simulate::rounds::simulate;
 
@@ -158,5 +168,26 @@ mod tests {
             let time = |steps| simulate(&exchange(steps), &machine, 2e6, &[]).unwrap().end.at_s;
             assert!(((time(6) - time(2)) / 4.0 / (5e-6 + 1e6 * per_byte) - 1.0).abs() < 1e-9);
         }
+    }
+
+    /// With four messages under way, in the simulator, too, a message takes what its bytes occupy the link for, however
+    /// late its first byte is.
+    #[test]
+    fn a_step_of_a_stream_is_the_links_bandwidth() {
+        let mut machine = Machine::flat(1e-4, 2e-10, 1e-11);
+        machine.network.0[0].alpha_per_byte_s = 3e-10;
+        let bytes = 1e6;
+        let segment_bytes = bytes as usize * chunks(Shape::Stream, 1);
+        let time = |shape, steps| {
+            let schedule = schedule(2, &[(0, 1)], shape, steps);
+            let size_bytes = segments(shape) * segment_bytes;
+            let schedule = pipelined(&schedule, size_bytes, segment_bytes, false);
+            simulate(&schedule, &machine, size_bytes as f64, &[]).unwrap().end.at_s
+        };
+        let step_s = |shape| (time(shape, 6) - time(shape, 2)) / 4.0 / segments(shape) as f64;
+        let alone = step_s(Shape::Exchange { reduces: false });
+        assert!((alone / (1e-4 + bytes * 5e-10) - 1.0).abs() < 1e-9, "{alone}");
+        let stream = step_s(Shape::Stream);
+        assert!((stream / (bytes * 2e-10) - 1.0).abs() < 1e-9, "{stream}");
     }
 }

@@ -124,8 +124,9 @@ fn link(
         };
         let both = parameter("alpha_us").zip(parameter("bandwidth_gb_s"));
         let Some((alpha_us, bandwidth_gb_s)) = both else { continue };
-        let kappa_us = parameter("kappa_us");
-        protocols.insert(name.to_string(), ProtocolFile { alpha_us, bandwidth_gb_s, kappa_us });
+        let (alone_gb_s, kappa_us) = (parameter("alone_gb_s"), parameter("kappa_us"));
+        let protocol = ProtocolFile { alpha_us, bandwidth_gb_s, alone_gb_s, kappa_us };
+        protocols.insert(name.to_string(), protocol);
     }
     (!protocols.is_empty()).then_some(protocols)
 }
@@ -215,7 +216,8 @@ const HEADER: &str = "\
 #
 # small, large     protocols for messages up to 16 KiB, and above; only `large` where one is faster for all sizes
 # alpha_us         time of a step without its bytes, from a line fitted to times by size
-# bandwidth_gb_s   bandwidth, from the same line
+# bandwidth_gb_s   bandwidth, from the same line; over MPI that of four messages under way in each direction
+# alone_gb_s       bandwidth of a message alone, from the line of exchanges
 # kappa_us         additional time of each message in a burst of small ones
 # combine_gb_s     rate of combining, from exchanges that reduce (on threads: from their first step)
 # copy_gb_s        rate of copying, from exchanges that copy (on threads: from their second step)

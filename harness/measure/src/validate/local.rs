@@ -19,11 +19,12 @@ use super::staging::Staging;
 use crate::machine_calibration::estimate::{COMBINE_READ, Estimates};
 use crate::machine_calibration::runner::Runner;
 use crate::machine_calibration::{Calibration, Effort, repeat};
+use algorithms::segments::pipelined;
 use results::provenance::Machine as Host;
 use results::statistics::{Summary, median, quantile};
 use simulator::machine_file::MachineFile;
 use transports::data_plane::DataPlane;
-use transports::programs::{choice_for, pipelined};
+use transports::programs::choice_for;
 use transports::transport::TransportError;
 
 /// Sizes from here on are scored.

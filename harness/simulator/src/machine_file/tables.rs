@@ -54,8 +54,11 @@ impl Network {
 pub struct ProtocolFile {
     /// Until the first byte is there.
     pub alpha_us: Parameter,
-    /// Of a single message, in 10^9 bytes per second.
+    /// Of messages that follow each other, in 10^9 bytes per second.
     pub bandwidth_gb_s: Parameter,
+    /// Of a message alone, in 10^9 bytes per second, where it is less than that of many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone_gb_s: Option<Parameter>,
     /// For each message at its receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kappa_us: Option<Parameter>,
@@ -63,18 +66,23 @@ pub struct ProtocolFile {
 
 impl ProtocolFile {
     fn protocol(&self) -> Protocol {
+        let byte_s = |gb_s: &Parameter| 1e-9 / gb_s.value;
+        let beta_s = byte_s(&self.bandwidth_gb_s);
+        let alone_s = self.alone_gb_s.as_ref().map_or(beta_s, byte_s);
         Protocol {
             alpha_s: self.alpha_us.value * 1e-6,
-            beta_s: 1e-9 / self.bandwidth_gb_s.value,
+            alpha_per_byte_s: (alone_s - beta_s).max(0.0),
+            beta_s,
             kappa_s: self.kappa_us.as_ref().map_or(0.0, |kappa| kappa.value * 1e-6),
         }
     }
 
     fn parameters(&mut self, table: &str) -> Vec<(String, &mut Parameter)> {
-        let ProtocolFile { alpha_us, bandwidth_gb_s, kappa_us } = self;
+        let ProtocolFile { alpha_us, bandwidth_gb_s, alone_gb_s, kappa_us } = self;
         let all = [
             ("alpha_us", Some(alpha_us)),
             ("bandwidth_gb_s", Some(bandwidth_gb_s)),
+            ("alone_gb_s", alone_gb_s.as_mut()),
             ("kappa_us", kappa_us.as_mut()),
         ];
         keyed(table, all)
