@@ -2,15 +2,18 @@
 //! another, first come, first served.
 //!
 //! One event per message that shares nothing, three per message that does: it comes to what its sender's
-//! node shares, to what its receiver's node shares, and to its receiver. Events at the same time have an
+//! node shares, to what its receiver's node shares, and to its receiver. A message that is announced has two more:
+//! its announcement comes to its receiver, and the answer to its sender. Events at the same time have an
 //! order (receiver, step, distance of the sender, position), so a run repeats to the last digit.
 
+use std::collections::HashMap;
+
 use super::clock::{Clock, Load};
-use super::machine::{Level, Machine};
+use super::machine::{Level, Machine, partners};
 use super::paths::Paths;
 use super::radix_heap::RadixHeap;
 use super::{Blocked, Moment, Outcome, Waiting, chunk_bytes};
-use crate::schedule::{Action, Part, Schedule};
+use crate::schedule::{Move, Part, Schedule};
 
 /// As [`super::rounds::simulate`], message by message.
 ///
@@ -48,11 +51,16 @@ struct World<'w> {
     capacities: Vec<f64>,
     /// When each capacity of each node becomes free.
     free_s: Vec<f64>,
+    /// When all announced messages so far from one rank to another have left.
+    left_s: HashMap<(u32, u32), f64>,
     queue: RadixHeap<Event>,
     messages: Vec<Message>,
     /// Free indices in `messages`.
     spare: Vec<u32>,
     part: Part,
+    /// Another rank's part.
+    others: Part,
+    counts_partners: bool,
     transfers: usize,
 }
 
@@ -67,6 +75,8 @@ struct Rank {
     clock: Clock,
     /// Messages for later steps, in the order of arrival.
     early: Vec<u32>,
+    /// Announced messages of steps for which it does not wait yet.
+    announced: Vec<u32>,
 }
 
 /// The location of a rank.
@@ -85,6 +95,10 @@ enum Place {
     Out = 1,
     /// At the shared capacities of the receiver's node.
     In = 2,
+    /// At its receiver, as an announcement.
+    Announced = 3,
+    /// At its sender, whom the receiver has answered.
+    Answered = 4,
 }
 
 /// A message arrives at a place.
@@ -99,7 +113,7 @@ impl Event {
     fn new(message: u32, of: &Message, place: Place, ranks: u32) -> Event {
         let distance = (of.from + ranks - of.to) % ranks;
         let joined = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-        let last = of.position << 2 | place as u32;
+        let last = of.position << 3 | place as u32;
         Event { order: [joined(of.to, of.step), joined(distance, last)], message }
     }
 
@@ -109,10 +123,12 @@ impl Event {
     }
 
     fn place(self) -> Place {
-        match self.order[1] & 3 {
+        match self.order[1] & 7 {
             0 => Place::Receiver,
             1 => Place::Out,
-            _ => Place::In,
+            2 => Place::In,
+            3 => Place::Announced,
+            _ => Place::Answered,
         }
     }
 }
@@ -126,6 +142,11 @@ struct Message {
     /// It takes as long as it would alone on the slowest capacity that it passes.
     load: Load,
     alpha_s: f64,
+    /// The share of other data that its announcement waits for, and the latency of that.
+    behind_data: f64,
+    answered_s: f64,
+    /// Others may use what limits it, too.
+    is_shared: bool,
     /// When it is here, and what that time consists of.
     moment: Moment,
 }
@@ -142,7 +163,15 @@ impl<'w> World<'w> {
         assert!(starts_s.is_empty() || starts_s.len() == ranks, "a start for every rank");
         let rank = |rank: usize| {
             let clock = Clock::start(starts_s.get(rank).copied().unwrap_or(0.0));
-            Rank { step: 0, sent: 0, expected: 0, received: 0, clock, early: Vec::new() }
+            Rank {
+                step: 0,
+                sent: 0,
+                expected: 0,
+                received: 0,
+                clock,
+                early: Vec::new(),
+                announced: Vec::new(),
+            }
         };
         let capacities = machine.capacities();
         let (size, locals) = (machine.local_size, machine.local_size.min(ranks));
@@ -158,11 +187,14 @@ impl<'w> World<'w> {
             chunk_bytes: chunk_bytes(schedule, size_bytes),
             ranks: (0..ranks).map(rank).collect(),
             free_s: vec![0.0; nodes * capacities.len()],
+            left_s: HashMap::new(),
             capacities,
             queue: RadixHeap::new(),
             messages: Vec::new(),
             spare: Vec::new(),
             part: Part::default(),
+            others: Part::default(),
+            counts_partners: machine.counts_partners(),
             transfers: 0,
         }
     }
@@ -175,11 +207,13 @@ impl<'w> World<'w> {
             while self.ranks[rank].sent < self.steps.min(step + self.lag) {
                 part.clear();
                 self.schedule.part(rank, self.ranks[rank].sent, &mut part);
+                let sending = partners(&part.sends);
                 for (position, send) in part.sends.iter().enumerate() {
-                    let bytes = self.chunk_bytes * send.chunks().len() as f64;
-                    self.send(rank, send.peer(), bytes, send.action, position);
+                    let partners = sending.max(self.sources(send.peer(), self.ranks[rank].sent));
+                    self.send(rank, send, position, partners);
                 }
                 self.ranks[rank].sent += 1;
+                self.answer_announced(rank);
             }
             // Without sending ahead, that is the step whose messages it has just sent.
             if self.lag > 1 {
@@ -198,7 +232,19 @@ impl<'w> World<'w> {
         self.part = part;
     }
 
-    fn send(&mut self, from: usize, to: usize, bytes: f64, action: Action, position: usize) {
+    /// From how many ranks a rank receives in a step, if that makes a difference.
+    fn sources(&mut self, rank: usize, step: usize) -> usize {
+        if !self.counts_partners {
+            return 1;
+        }
+        self.others.clear();
+        self.schedule.part(rank, step, &mut self.others);
+        partners(&self.others.receives)
+    }
+
+    fn send(&mut self, from: usize, send: &Move, position: usize, partners: usize) {
+        let (to, action) = (send.peer(), send.action);
+        let bytes = self.chunk_bytes * send.chunks().len() as f64;
         let [a, b] = [from, to].map(|rank| self.locations[rank]);
         let [a_paths, b_paths] = [a, b].map(|location| &self.paths[location.local as usize]);
         let (level, least) = if a.node != b.node {
@@ -210,18 +256,13 @@ impl<'w> World<'w> {
         };
         let protocol = self.machine.link(level).protocol(bytes);
         let least_s = bytes / least;
-        let alone_s = bytes * protocol.beta_s;
-        let alpha_s = protocol.latency_s(bytes);
+        let alone_s = protocol.bytes_s(bytes, partners);
+        // The announcement, the answer and the message have a third of the latency each.
+        let answered_s = if protocol.behind_data > 0.0 { protocol.alpha_s / 3.0 } else { 0.0 };
+        let alpha_s = protocol.latency_s(bytes) - 2.0 * answered_s;
         let (kappa_s, shared_s) = (protocol.kappa_s, alone_s.max(least_s));
         let load = Load { level, action, bytes, kappa_s, alone_s, shared_s };
-        let sender = &mut self.ranks[from];
-        let begins = sender.clock.send(sender.clock.now, &load, self.machine);
-        // Others may use what limits it, too, if its node has several ranks.
-        let (place, moment) = if least_s > 0.0 && self.machine.local_size > 1 {
-            (Place::Out, begins)
-        } else {
-            (Place::Receiver, begins.latency(alpha_s))
-        };
+        let sender = &self.ranks[from];
         let message = Message {
             step: sender.sent as u32,
             from: from as u32,
@@ -229,7 +270,11 @@ impl<'w> World<'w> {
             position: position as u32,
             load,
             alpha_s,
-            moment,
+            behind_data: protocol.behind_data,
+            answered_s,
+            // If its node has several ranks.
+            is_shared: least_s > 0.0 && self.machine.local_size > 1,
+            moment: sender.clock.now,
         };
         self.transfers += 1;
         let index = match self.spare.pop() {
@@ -242,7 +287,68 @@ impl<'w> World<'w> {
                 self.messages.len() as u32 - 1
             }
         };
+        if message.behind_data > 0.0 {
+            self.messages[index as usize].moment = self.behind(message, message.from, message.to);
+            self.enqueue(index, Place::Announced);
+        } else {
+            self.begin(index);
+        }
+    }
+
+    /// A message begins to leave, after those before it.
+    fn begin(&mut self, index: u32) {
+        let message = &mut self.messages[index as usize];
+        let sender = &mut self.ranks[message.from as usize];
+        let begins = sender.clock.send(message.moment, &message.load, self.machine);
+        if message.behind_data > 0.0 {
+            let left_s = begins.at_s + message.load.alone_s;
+            self.left_s.insert((message.from, message.to), left_s);
+        }
+        let place = if message.is_shared {
+            message.moment = begins;
+            Place::Out
+        } else {
+            message.moment = begins.latency(message.alpha_s);
+            Place::Receiver
+        };
         self.enqueue(index, place);
+    }
+
+    /// When the announcement or the answer of a message, which goes `from` a rank `to` another, is there.
+    fn behind(&self, message: Message, from: u32, to: u32) -> Moment {
+        let mut moment = message.moment;
+        let left_s = self.left_s.get(&(from, to)).copied().unwrap_or(0.0);
+        let waits_s = message.behind_data * (left_s - moment.at_s).max(0.0);
+        moment.at_s += waits_s;
+        moment.contention_s += waits_s;
+        moment.latency(message.answered_s)
+    }
+
+    /// The receiver of an announced message answers, if it waits for messages of that step.
+    fn answer(&mut self, at_s: f64, index: u32) {
+        let message = &mut self.messages[index as usize];
+        let receiver = &mut self.ranks[message.to as usize];
+        if receiver.sent <= message.step as usize {
+            receiver.announced.push(index);
+            return;
+        }
+        let waited_s = at_s - message.moment.at_s;
+        message.moment.at_s = at_s;
+        message.moment.contention_s += waited_s;
+        let message = *message;
+        self.messages[index as usize].moment = self.behind(message, message.to, message.from);
+        self.enqueue(index, Place::Answered);
+    }
+
+    /// A rank answers messages that were announced before it waited for them.
+    fn answer_announced(&mut self, rank: usize) {
+        if self.ranks[rank].announced.is_empty() {
+            return;
+        }
+        let at_s = self.ranks[rank].clock.now.at_s;
+        for index in std::mem::take(&mut self.ranks[rank].announced) {
+            self.answer(at_s, index);
+        }
     }
 
     fn enqueue(&mut self, index: u32, place: Place) {
@@ -254,6 +360,8 @@ impl<'w> World<'w> {
     fn handle(&mut self, at_s: f64, event: Event) {
         let index = event.message;
         match event.place() {
+            Place::Announced => self.answer(at_s, index),
+            Place::Answered => self.begin(index),
             Place::Out => {
                 let moment = self.pass(at_s, index, 0);
                 let message = &mut self.messages[index as usize];

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use crate::cost;
+use crate::schedule::Move;
 use crate::topology::{Rank, Topology};
 
 /// Ranks fill sockets in order, and nodes in order.
@@ -36,7 +37,7 @@ pub struct Machine {
 pub struct Link(pub Vec<Protocol>);
 
 /// A protocol for sending a message.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Protocol {
     /// Seconds until the first byte arrives.
     pub alpha_s: f64,
@@ -45,8 +46,16 @@ pub struct Protocol {
     pub alpha_per_byte_s: f64,
     /// Seconds per byte for which it occupies the link.
     pub beta_s: f64,
+    /// By what share of that it takes longer for each further rank to which its sender sends, or from which its receiver
+    /// receives, in the same step: streams of TCP that share a link slow each other down.
+    pub per_partner: f64,
     /// Seconds per message at its receiver, independent of its size (a kernel's primitive).
     pub kappa_s: f64,
+    /// A message is announced to its receiver, and begins when the receiver has answered. Announcement and answer wait
+    /// for this share of the data that are under way between the two ranks in the same direction: 0 where they have a
+    /// channel of their own (RDMA), 1 where all bytes follow each other in one stream (TCP). Only
+    /// [`crate::simulate::events`] know it.
+    pub behind_data: f64,
 }
 
 /// The cost of processing received bytes. It may be higher on a rank whose memory others read meanwhile.
@@ -115,7 +124,8 @@ pub enum Level {
 impl Link {
     /// A link with one protocol that costs nothing at the receiver.
     pub fn plain(alpha_s: f64, beta_s: f64) -> Link {
-        Link(vec![Protocol { alpha_s, alpha_per_byte_s: 0.0, beta_s, kappa_s: 0.0 }])
+        let protocol = Protocol { alpha_s, beta_s, ..Protocol::default() };
+        Link(vec![protocol])
     }
 
     /// The fastest protocol for a message of `bytes`.
@@ -138,6 +148,25 @@ impl Protocol {
     pub fn latency_s(&self, bytes: f64) -> f64 {
         self.alpha_s + bytes * self.alpha_per_byte_s
     }
+
+    /// Seconds for which a message of `bytes` occupies the link, where its sender or its receiver has so many partners.
+    pub fn bytes_s(&self, bytes: f64, partners: usize) -> f64 {
+        bytes * self.beta_s * (1.0 + self.per_partner * partners.saturating_sub(1) as f64)
+    }
+}
+
+impl Link {
+    /// Whether the number of partners makes a difference.
+    pub fn counts_partners(&self) -> bool {
+        self.0.iter().any(|protocol| protocol.per_partner > 0.0)
+    }
+}
+
+/// The number of ranks at the other ends of moves.
+pub(super) fn partners(moves: &[Move]) -> usize {
+    let is_first =
+        |&(at, entry): &(usize, &Move)| moves[..at].iter().all(|it| it.peer != entry.peer);
+    moves.iter().enumerate().filter(is_first).count()
 }
 
 impl Machine {
@@ -195,6 +224,11 @@ impl Machine {
         }
     }
 
+    /// Whether the number of a rank's partners makes a difference.
+    pub fn counts_partners(&self) -> bool {
+        [&self.socket, &self.bus, &self.network].into_iter().any(Link::counts_partners)
+    }
+
     /// The link of this kind.
     pub fn link(&self, level: Level) -> &Link {
         match level {
@@ -239,7 +273,7 @@ impl Machine {
     /// The same machine for [`cost::Cost::time`], with the protocols for messages of `message_bytes`.
     pub fn closed_form(&self, message_bytes: f64) -> cost::Machine {
         let link = |link: &Link| {
-            let Protocol { alpha_s, alpha_per_byte_s, beta_s, kappa_s } =
+            let Protocol { alpha_s, alpha_per_byte_s, beta_s, kappa_s, .. } =
                 *link.protocol(message_bytes);
             cost::Link { alpha_s: alpha_s + kappa_s, beta_s: beta_s + alpha_per_byte_s }
         };

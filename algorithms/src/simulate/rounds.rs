@@ -10,7 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::clock::{Clock, Load};
-use super::machine::{Level, Machine};
+use super::machine::{Level, Machine, partners};
 use super::sharing::{Flow, NOTHING, Sharing};
 use super::{Blocked, Moment, Outcome, Waiting, chunk_bytes};
 use crate::combinators::least_common_multiple;
@@ -55,6 +55,9 @@ struct World<'m> {
     messages: Vec<Message>,
     /// For each rank: its first message, and the number that it expects.
     inboxes: Vec<Inbox>,
+    /// To and from how many ranks each rank sends and receives in the current step, if that makes a difference.
+    partners: Vec<[usize; 2]>,
+    counts_partners: bool,
     part: Part,
     shared: Shared,
     inbox: Vec<usize>,
@@ -128,6 +131,8 @@ impl<'m> World<'m> {
             capacities: machine.capacities(),
             messages: Vec::new(),
             inboxes: vec![Inbox { first: NONE, received: 0, expected: 0 }; period],
+            partners: vec![[1; 2]; period],
+            counts_partners: machine.counts_partners(),
             part: Part::default(),
             shared: Shared::default(),
             inbox: Vec::new(),
@@ -138,6 +143,13 @@ impl<'m> World<'m> {
     /// Collects the messages of a step.
     fn send(&mut self, schedule: &dyn Schedule, step: usize) {
         self.messages.clear();
+        if self.counts_partners {
+            for rank in 0..self.period {
+                self.part.clear();
+                schedule.part(rank, step, &mut self.part);
+                self.partners[rank] = [partners(&self.part.sends), partners(&self.part.receives)];
+            }
+        }
         for rank in 0..self.period {
             self.part.clear();
             schedule.part(rank, step, &mut self.part);
@@ -147,7 +159,9 @@ impl<'m> World<'m> {
                 let level = self.machine.level(rank, send.peer());
                 let bytes = self.chunk_bytes * send.chunks().len() as f64;
                 let protocol = self.machine.link(level).protocol(bytes);
-                let alone_s = bytes * protocol.beta_s;
+                let [sending, receiving] =
+                    [self.partners[rank][0], self.partners[send.peer() % self.period][1]];
+                let alone_s = protocol.bytes_s(bytes, sending.max(receiving));
                 self.messages.push(Message {
                     from: rank as u32,
                     to: send.peer,

@@ -1,6 +1,8 @@
 use super::machine::{Link, Machine, Protocol, Reduction, Shared};
 use super::{Outcome, events, rounds};
 use crate::registry;
+use crate::schedule::Schedule;
+use crate::segments::in_segments;
 use crate::topology::Topology;
 
 const US: f64 = 1e-6;
@@ -100,6 +102,32 @@ fn small_messages_take_the_protocol_that_is_quick_for_them() {
     assert_eq!(link.protocol(1e6).alpha_s, 10.0 * US);
 }
 
+/// One rank sends four segments, and the other returns each. Answers wait for segments that are still to be sent, so
+/// that nothing comes back before all have gone.
+#[test]
+fn an_answer_waits_behind_the_data_of_the_same_pair() {
+    let world = Topology::flat(2);
+    let tree = registry::find("tree").unwrap().schedule(&world).unwrap();
+    let end_s = |schedule: &dyn Schedule, behind_data: f64| {
+        let mut machine = Machine::flat(3e-6, 1.0, 0.0);
+        machine.network.0[0].behind_data = behind_data;
+        let size_bytes = 4.0;
+        events::simulate(schedule, &machine, size_bytes, &[]).unwrap().end.at_s
+    };
+    let tree = in_segments(&*tree, 4, false);
+    let [none, half, all] = [0.0, 0.5, 1.0].map(|share| end_s(&tree, share));
+    assert!((none - 5.0).abs() < 1e-5 && (all - 8.0).abs() < 1e-5, "{none} and {all}");
+    assert!(none < half && half < all, "{half}");
+    // Both ranks send at once, so that announcements and answers cross.
+    let both = registry::find("ring").unwrap().schedule(&world).unwrap();
+    let both = in_segments(&*both, 4, false);
+    assert!((end_s(&both, 1.0) / end_s(&both, 0.0) - 1.0).abs() < 1e-5);
+    // A ring of four has no data in the opposite direction.
+    let ring = registry::find("ring").unwrap().schedule(&Topology::flat(4)).unwrap();
+    let ring = in_segments(&*ring, 4, false);
+    assert!((end_s(&ring, 1.0) / end_s(&ring, 0.0) - 1.0).abs() < 1e-5);
+}
+
 #[test]
 fn the_error_of_a_deadlocked_schedule_names_the_waiting_ranks() {
     let schedule = registry::find("ring").unwrap().schedule(&Topology::flat(4)).unwrap();
@@ -126,7 +154,8 @@ fn one_rank_needs_no_time() {
 fn what_arrives_at_the_same_moment_is_taken_alike_on_all_nodes() {
     // In segments, where messages of several steps of the algorithm meet; found at random.
     let protocol = |alpha_s, beta_s, kappa_s| {
-        Link(vec![Protocol { alpha_s, alpha_per_byte_s: 0.0, beta_s, kappa_s }])
+        let plain = Link::plain(alpha_s, beta_s).0[0];
+        Link(vec![Protocol { kappa_s, ..plain }])
     };
     let machine = Machine {
         local_size: 2,

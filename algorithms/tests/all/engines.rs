@@ -14,12 +14,15 @@ use proptest::prelude::*;
 
 fn link() -> impl Strategy<Value = Link> {
     let per_byte = prop_oneof![Just(0.0), 0.0..1e-9];
-    let protocol = (1e-7..5e-5, per_byte, 1e-12..1e-9, 0.0..5e-6).prop_map(
-        |(alpha_s, alpha_per_byte_s, beta_s, kappa_s)| Protocol {
+    let per_partner = prop_oneof![Just(0.0), 0.0..1.0];
+    let protocol = (1e-7..5e-5, per_byte, 1e-12..1e-9, 0.0..5e-6, per_partner).prop_map(
+        |(alpha_s, alpha_per_byte_s, beta_s, kappa_s, per_partner)| Protocol {
             alpha_s,
             alpha_per_byte_s,
             beta_s,
+            per_partner,
             kappa_s,
+            behind_data: 0.0,
         },
     );
     prop::collection::vec(protocol, 1..4).prop_map(Link)

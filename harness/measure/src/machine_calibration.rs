@@ -24,7 +24,7 @@ pub mod write;
 
 use computing::Computing;
 use fit::SMALL_BYTES;
-use patterns::{Reach, Shape, chunks, pairs, plane, schedule, segments};
+use patterns::{Reach, Shape, chunks, neighbours, pairs, plane, schedule, segments};
 use results::statistics::quantile;
 use runner::{Program, Runner};
 use training::back_end::{BackEndRef, RankKind};
@@ -77,15 +77,18 @@ impl Point {
         let lengths = match shape {
             Shape::Burst => [2, 18],
             Shape::ReduceOnce | Shape::Silent => [0, 1],
-            Shape::ThereAndBack => [1, 2],
+            Shape::ThereAndBack | Shape::Crossing => [1, 2],
             Shape::Exchange { .. } if bytes <= SMALL_BYTES => [4, 24],
             // On threads nothing is sent ahead, and the second step differs from the first: chunks are copied
             // back, or combined with those that the other has just read.
             Shape::Exchange { .. } if runner.back_end().rank_kind() == RankKind::Thread => [1, 2],
-            Shape::Exchange { .. } | Shape::Stream => [2, 6],
+            Shape::Exchange { .. } | Shape::Stream | Shape::Neighbours => [2, 6],
         };
         let topology = runner.topology();
-        let pairs = pairs(topology, reach);
+        let pairs = match shape {
+            Shape::Neighbours => neighbours(topology),
+            _ => pairs(topology, reach),
+        };
         let planes = lengths.map(|length| plane(schedule(topology.ranks(), &pairs, shape, length)));
         Point { reach, shape, bytes, planes, lengths, samples: Default::default() }
     }
@@ -150,6 +153,17 @@ impl Calibration {
             if reach != Reach::AllBetween {
                 points.push(Point::new(runner, reach, Shape::Burst, SIZES[0]));
             }
+            let longest = SIZES.into_iter().rfind(|&bytes| bytes <= effort.most_bytes);
+            let longest = longest.filter(|&bytes| bytes > SMALL_BYTES);
+            if let (Some(bytes), Reach::Between) = (longest, reach)
+                && runner.back_end().rank_kind() != RankKind::Thread
+            {
+                // Segments are up to twice as long as asked for, since their number is a power of two.
+                points.push(Point::new(runner, reach, Shape::Crossing, 2 * bytes));
+                if nodes > 2 {
+                    points.push(Point::new(runner, reach, Shape::Neighbours, bytes));
+                }
+            }
         }
         Calibration {
             points,
@@ -167,6 +181,8 @@ impl Calibration {
                 Shape::Exchange { reduces: false } => "copied",
                 Shape::Exchange { reduces: true } => "reduced",
                 Shape::Stream => "copied, four under way",
+                Shape::Neighbours => "copied between two partners each, four under way",
+                Shape::Crossing => "returned, four under way",
                 Shape::ReduceOnce => "reduced once",
                 Shape::Silent => "reduced by a rank that sends nothing",
                 Shape::ThereAndBack => "copied by a rank that sends nothing",

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use algorithms::algorithm::{Choice, Unsupported};
 use algorithms::combinators::Pipelined;
 use algorithms::schedule::Schedule;
-use algorithms::segments::pipelined;
+use algorithms::segments::{in_segments, segments};
 use algorithms::server_nodes::{self, InvalidCount, ServerNodes};
 use algorithms::simulate::machine::Machine;
 use algorithms::simulate::nccl::{Nccl, Obstacle, Pattern};
@@ -201,13 +201,18 @@ struct Scheduled {
     machine: Machine,
     segment_bytes: f64,
     engine: Engine,
-    /// Times of a message alone or in a row, by the index of its size, see [`Scheduled::size_bytes`].
-    known: Mutex<BTreeMap<(bool, u32), Moment>>,
+    /// Times of a message alone or in a row, by the index of its size, see [`Scheduled::size_bytes`], and the number of its
+    /// segments.
+    known: Mutex<BTreeMap<(bool, u32, usize), Moment>>,
 }
 
 /// Simulated sizes per factor of two. Between them time is interpolated linearly, within 1 % of the simulated
 /// value (test).
 const SIZES_PER_OCTAVE: u32 = 2;
+
+/// Where messages are announced, worlds of up to so many ranks are simulated by events, which know it. In larger ones that
+/// would take long.
+const MOST_ANNOUNCING: usize = 16;
 
 /// For longer schedules only latencies overlap: a row of messages that fills them would take long to simulate.
 const MOST_STAGES: usize = 64;
@@ -241,6 +246,8 @@ impl DataPlane {
         if let Some(misfit) = file.misfit(with_servers.unwrap_or(ranks)) {
             return Err(DataPlaneError::ServersMisfit { cause: misfit });
         }
+        let announces = machine.network.0.iter().any(|protocol| protocol.behind_data > 0.0);
+        let engine = if announces && ranks <= MOST_ANNOUNCING { Engine::Events } else { engine };
         let (name, known) = (name.to_string(), Mutex::default());
         let scheduled = Scheduled { name, machine, segment_bytes, engine, known };
         Ok(DataPlane { ranks, kind: Kind::Scheduled(Arc::new(scheduled)) })
@@ -353,11 +360,12 @@ impl Scheduled {
         let number = (size_bytes.max(1.0).log2() * f64::from(SIZES_PER_OCTAVE)).floor() as u32;
         let (low, high) = (Self::size_bytes(number), Self::size_bytes(number + 1));
         let share = ((size_bytes - low) / (high - low)).max(0.0);
-        let a = self.at(ranks, number, in_a_row);
+        let segments = self.segments(ranks, size_bytes);
+        let a = self.at(ranks, (number, segments), in_a_row);
         if share == 0.0 {
             return a;
         }
-        let b = self.at(ranks, number + 1, in_a_row);
+        let b = self.at(ranks, (number + 1, segments), in_a_row);
         let mix = |a: f64, b: f64| a + share * (b - a);
         Moment {
             at_s: mix(a.at_s, b.at_s),
@@ -368,8 +376,17 @@ impl Scheduled {
         }
     }
 
-    fn at(&self, ranks: usize, number: u32, in_a_row: bool) -> Moment {
-        let key = (in_a_row, number);
+    /// Into how many segments a message of that size is cut.
+    fn segments(&self, ranks: usize, size_bytes: f64) -> usize {
+        if self.segment_bytes == 0.0 {
+            return 1;
+        }
+        let schedule = self.schedule(ranks, size_bytes);
+        segments(&*schedule, size_bytes as usize, self.segment_bytes as usize, false)
+    }
+
+    fn at(&self, ranks: usize, (number, segments): (u32, usize), in_a_row: bool) -> Moment {
+        let key = (in_a_row, number, segments);
         let known = || self.known.lock().expect("nobody panics while it is held");
         if let Some(known) = known().get(&key) {
             return *known;
@@ -378,7 +395,7 @@ impl Scheduled {
         let moment = if in_a_row {
             self.one_more(ranks, size_bytes)
         } else {
-            self.simulate(ranks, size_bytes)
+            self.simulate(ranks, size_bytes, segments)
         };
         known().insert(key, moment);
         moment
@@ -390,7 +407,8 @@ impl Scheduled {
         let schedule = self.schedule(ranks, size_bytes);
         let stages = schedule.steps();
         if stages > MOST_STAGES || self.segment_bytes > 0.0 {
-            return self.simulate(ranks, size_bytes).without_latency();
+            let segments = self.segments(ranks, size_bytes);
+            return self.simulate(ranks, size_bytes, segments).without_latency();
         }
         let row = |messages: usize| {
             let row = Pipelined::new(&*schedule, messages);
@@ -410,10 +428,9 @@ impl Scheduled {
         choice.expect("the first is for 0 bytes and more").schedule
     }
 
-    fn simulate(&self, ranks: usize, size_bytes: f64) -> Moment {
+    fn simulate(&self, ranks: usize, size_bytes: f64, segments: usize) -> Moment {
         let schedule = self.schedule(ranks, size_bytes);
-        let (size, segment) = (size_bytes as usize, self.segment_bytes as usize);
-        let schedule = pipelined(&*schedule, size, segment, false);
+        let schedule = in_segments(&*schedule, segments, false);
         let outcome = self.engine.simulate(&schedule, &self.machine, size_bytes);
         outcome.expect("registered schedules are proved to end").end
     }
@@ -436,7 +453,8 @@ mod tests {
             let plane = DataPlane::new(name, &summit(), 96, 0.0, Engine::Rounds).unwrap();
             let Kind::Scheduled(scheduled) = &plane.kind else { panic!() };
             for size_bytes in [5.3, 1_300.0, 71e3, 1.9e6, 44e6, 700e6] {
-                let (a, b) = (plane.time(size_bytes).at_s, scheduled.simulate(96, size_bytes).at_s);
+                let (a, b) =
+                    (plane.time(size_bytes).at_s, scheduled.simulate(96, size_bytes, 1).at_s);
                 assert!((a / b - 1.0).abs() < 0.01, "{name}, {size_bytes} bytes: {a} for {b}");
             }
         }

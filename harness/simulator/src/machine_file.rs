@@ -275,6 +275,14 @@ impl MachineFile {
         (!missing.is_empty()).then(|| format!("machine {name} has no {}", missing.join("; no ")))
     }
 
+    /// The same machine without announcements of messages, which only one of the engines knows.
+    pub fn without_announcements(&self) -> MachineFile {
+        let mut machine = self.clone();
+        let network = machine.network.iter_mut().flat_map(Protocols::values_mut);
+        network.for_each(|protocol| protocol.behind_data = None);
+        machine
+    }
+
     /// NCCL's view of the machine, if the file has it.
     pub fn nccl(&self) -> Option<Nccl> {
         self.nccl.as_ref().map(|file| file.nccl(self.node.ranks))

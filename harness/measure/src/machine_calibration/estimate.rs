@@ -15,11 +15,14 @@
 use std::collections::BTreeMap;
 use training::back_end::RankKind;
 
+use algorithms::segments::pipelined;
+use algorithms::simulate::events;
+use algorithms::simulate::machine::{Link, Machine, Protocol, Reduction};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::fit::{LinearFit, LinearFits, SMALL_BYTES, line, lines};
-use super::patterns::{Reach, Shape, chunks};
+use super::patterns::{Reach, Shape, chunks, schedule, segments};
 use super::{Calibration, Point};
 use results::statistics::{median, quantile};
 
@@ -124,6 +127,24 @@ impl Calibration {
                 if stream_s.is_some() {
                     put("alone_gb_s", gb_s(line.slope_s));
                 }
+                let neighbours = curves.of(reach, Shape::Neighbours);
+                if let (Some(_), Some(&(_, both_s)), Some(&(_, one_s))) =
+                    (stream_s, neighbours.first(), stream.last())
+                {
+                    put("per_partner", (both_s / (2.0 * one_s) - 1.0).max(0.0));
+                }
+                let crossing = curves.of(reach, Shape::Crossing);
+                if let (Some(stream_s), Some(&(bytes, returned_s))) = (stream_s, crossing.first()) {
+                    let alone_s = line.slope_s.max(stream_s);
+                    let protocol = Protocol {
+                        alpha_s: line.intercept_s,
+                        alpha_per_byte_s: alone_s - slope_s,
+                        beta_s: slope_s,
+                        ..Protocol::default()
+                    };
+                    let share = behind_data(protocol, fitted.gamma_s, bytes, returned_s);
+                    put("behind_data", share);
+                }
                 put("kappa_us", kappa_s * 1e6);
             }
         }
@@ -217,6 +238,28 @@ impl Curves<'_> {
     }
 }
 
+/// The share of the data under way that announcements wait for, if a message of `bytes` takes so many seconds more where
+/// it is returned while others arrive: on the line between none and all, in the simulator.
+fn behind_data(protocol: Protocol, gamma_s: f64, bytes: f64, returned_s: f64) -> f64 {
+    let shape = Shape::Crossing;
+    let segment_bytes = bytes as usize * chunks(shape, 1);
+    let size_bytes = segments(shape) * segment_bytes;
+    let seconds = |behind_data: f64| {
+        let network = Link(vec![Protocol { behind_data, ..protocol }]);
+        let reduction = Reduction::alike(gamma_s, 0.0);
+        let machine = Machine { network, reduction, ..Machine::flat(0.0, 0.0, 0.0) };
+        let of = |length: usize| {
+            let schedule = schedule(2, &[(0, 1)], shape, length);
+            let schedule = pipelined(&schedule, size_bytes, segment_bytes, false);
+            let ended = events::simulate(&schedule, &machine, size_bytes as f64, &[]);
+            ended.expect("both ranks receive what the other sends").end.at_s
+        };
+        (of(2) - of(1)) / segments(shape) as f64
+    };
+    let [none, all] = [0.0, 1.0].map(seconds);
+    ((returned_s - none) / (all - none)).clamp(0.0, 1.0)
+}
+
 /// As many samples, drawn with replacement.
 fn draw(samples: &[f64], random: &mut ChaCha8Rng) -> Vec<f64> {
     samples.iter().map(|_| samples[random.random_range(0..samples.len())]).collect()
@@ -254,5 +297,23 @@ impl Fitted {
         } else {
             vec![("large", LinearFit { intercept_s: small.intercept_s, ..large })]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a link of 1 ms per message, with all of the latency of a real one.
+    #[test]
+    fn announcements_behind_data_are_recognised_by_what_comes_back_late() {
+        let protocol = Protocol { alpha_s: 1e-4, beta_s: 1e-8, ..Protocol::default() };
+        let found = |returned_s| behind_data(protocol, 0.0, 1e5, returned_s);
+        // The last message is returned right after it has come, or all are after the last.
+        let (at_once, afterwards) = (1.1e-3 / 4.0, 1e-3 + 1e-4 / 4.0);
+        assert!(found(at_once) < 0.01 && found(afterwards) > 0.99, "{}", found(afterwards));
+        assert_eq!((found(0.0), found(1.0)), (0.0, 1.0));
+        let half = found(0.5 * (at_once + afterwards));
+        assert!((half - 0.5).abs() < 0.02, "{half}");
     }
 }

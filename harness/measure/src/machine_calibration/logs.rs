@@ -405,7 +405,9 @@ fn hops(all: &[Series], links: &mut BTreeMap<Level, Protocols>, made: &mut FromL
                         alpha_us: parameter(alpha, &source),
                         bandwidth_gb_s: parameter(bandwidth, &source),
                         alone_gb_s: None,
+                        per_partner: None,
                         kappa_us: None,
+                        behind_data: None,
                     });
                 }
                 (None, Some(_)) => made.left_out.push(format!(
@@ -523,7 +525,9 @@ fn message(series: &Series, links: &mut BTreeMap<Level, Protocols>, made: &mut F
                 &source,
             ),
             alone_gb_s: None,
+            per_partner: None,
             kappa_us: None,
+            behind_data: None,
         };
         links.entry(level).or_default().entry(protocol.into()).or_insert(file);
     }

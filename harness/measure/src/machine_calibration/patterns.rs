@@ -32,6 +32,10 @@ pub enum Shape {
     },
     /// The same, copied, with several segments of a longer message under way: see [`segments`].
     Stream,
+    /// The same, of every rank with two others at once: see [`neighbours`].
+    Neighbours,
+    /// One rank of a pair sends several segments of a longer message; the other combines each, and sends it back.
+    Crossing,
     /// They combine messages in a single step, with chunks that no other rank has read before, as in a
     /// reduce-scatter.
     ReduceOnce,
@@ -71,14 +75,23 @@ pub fn pairs(topology: &Topology, reach: Reach) -> Vec<(Rank, Rank)> {
     (0..nodes).flat_map(|node| (0..locals).map(move |local| pair(node, local))).collect()
 }
 
+/// One rank of each node with that of the next node, and with that of the node before: each has two partners, except on
+/// the first and the last one of an odd number of nodes.
+pub fn neighbours(topology: &Topology) -> Vec<(Rank, Rank)> {
+    let nodes = topology.nodes();
+    let pairs = if nodes.is_multiple_of(2) { nodes } else { nodes - 1 };
+    let first = |node: usize| topology.node(node % nodes).start;
+    (0..pairs).map(|node| (first(node), first(node + 1))).collect()
+}
+
 /// A shape between some pairs of a world: with `length` steps, or with `length` messages in one step.
 pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usize) -> Listed {
     let chunks = chunks(shape, length);
     let steps = match shape {
-        Shape::Exchange { .. } | Shape::Stream => length,
+        Shape::Exchange { .. } | Shape::Stream | Shape::Neighbours => length,
         Shape::ReduceOnce | Shape::Silent => 1,
         // The longer form has a second step.
-        Shape::ThereAndBack => length,
+        Shape::ThereAndBack | Shape::Crossing => length,
         Shape::Burst => 2,
     };
     let mut listed = Listed { ranks, chunks, steps: vec![vec![Part::default(); ranks]; steps] };
@@ -87,8 +100,14 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
             parts[from].sends.push(Move::new(to, chunk..chunk + 1, action));
             parts[to].receives.push(Move::new(from, chunk..chunk + 1, action));
         };
-        for &(a, b) in pairs {
+        for (index, &(a, b)) in pairs.iter().enumerate() {
             match shape {
+                // Chunks of a rank's two pairs differ.
+                Shape::Neighbours => {
+                    let offset = 2 * (index % 2);
+                    carry(a, b, offset + step % 2, Action::Copy);
+                    carry(b, a, offset + (step + 1) % 2, Action::Copy);
+                }
                 Shape::Exchange { .. } | Shape::Stream | Shape::ReduceOnce => {
                     let reduces =
                         matches!(shape, Shape::Exchange { reduces: true } | Shape::ReduceOnce);
@@ -96,10 +115,12 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
                     carry(a, b, step % 2, action);
                     carry(b, a, (step + 1) % 2, action);
                 }
-                Shape::Silent | Shape::ThereAndBack if step == 0 => {
+                Shape::Silent | Shape::ThereAndBack | Shape::Crossing if step == 0 => {
                     carry(a, b, 0, Action::Reduce);
                 }
-                Shape::Silent | Shape::ThereAndBack => carry(b, a, 0, Action::Copy),
+                Shape::Silent | Shape::ThereAndBack | Shape::Crossing => {
+                    carry(b, a, 0, Action::Copy)
+                }
                 Shape::Burst if step == 0 => {
                     (0..length).for_each(|chunk| carry(a, b, chunk, Action::Copy));
                 }
@@ -114,7 +135,8 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
 pub fn chunks(shape: Shape, length: usize) -> usize {
     match shape {
         Shape::Exchange { .. } | Shape::Stream | Shape::ReduceOnce => 2,
-        Shape::Silent | Shape::ThereAndBack => 1,
+        Shape::Silent | Shape::ThereAndBack | Shape::Crossing => 1,
+        Shape::Neighbours => 4,
         Shape::Burst => length,
     }
 }
@@ -122,7 +144,10 @@ pub fn chunks(shape: Shape, length: usize) -> usize {
 /// Into how many segments a buffer is cut, each with a message of its own in every step. The executor sends four
 /// segments ahead, so that a link never idles.
 pub fn segments(shape: Shape) -> usize {
-    if shape == Shape::Stream { 4 } else { 1 }
+    match shape {
+        Shape::Stream | Shape::Neighbours | Shape::Crossing => 4,
+        _ => 1,
+    }
 }
 
 /// Runs a schedule as any algorithm's: through the same executor.
@@ -189,5 +214,25 @@ mod tests {
         assert!((alone / (1e-4 + bytes * 5e-10) - 1.0).abs() < 1e-9, "{alone}");
         let stream = step_s(Shape::Stream);
         assert!((stream / (bytes * 2e-10) - 1.0).abs() < 1e-9, "{stream}");
+    }
+
+    /// With two partners a rank sends and receives twice as much, and each byte takes longer where partners count.
+    #[test]
+    fn a_step_between_neighbours_is_two_messages_at_the_rate_of_two_partners() {
+        let four = Topology::flat(4);
+        assert_eq!(neighbours(&four), [(0, 1), (1, 2), (2, 3), (3, 0)]);
+        assert_eq!(neighbours(&Topology::uniform(5, 2)), [(0, 2), (2, 4), (4, 6), (6, 8)]);
+        let mut machine = Machine::flat(1e-4, 2e-10, 0.0);
+        machine.network.0[0].per_partner = 0.25;
+        let (bytes, shape) = (1e6, Shape::Neighbours);
+        let segment_bytes = bytes as usize * chunks(shape, 1);
+        let size_bytes = segments(shape) * segment_bytes;
+        let time = |steps| {
+            let schedule = schedule(4, &neighbours(&four), shape, steps);
+            let schedule = pipelined(&schedule, size_bytes, segment_bytes, false);
+            simulate(&schedule, &machine, size_bytes as f64, &[]).unwrap().end.at_s
+        };
+        let step_s = (time(6) - time(2)) / 4.0 / segments(shape) as f64;
+        assert!((step_s / (2.0 * bytes * 2e-10 * 1.25) - 1.0).abs() < 1e-9, "{step_s}");
     }
 }

@@ -125,7 +125,15 @@ fn link(
         let both = parameter("alpha_us").zip(parameter("bandwidth_gb_s"));
         let Some((alpha_us, bandwidth_gb_s)) = both else { continue };
         let (alone_gb_s, kappa_us) = (parameter("alone_gb_s"), parameter("kappa_us"));
-        let protocol = ProtocolFile { alpha_us, bandwidth_gb_s, alone_gb_s, kappa_us };
+        let behind_data = parameter("behind_data");
+        let protocol = ProtocolFile {
+            alpha_us,
+            bandwidth_gb_s,
+            alone_gb_s,
+            per_partner: parameter("per_partner"),
+            kappa_us,
+            behind_data,
+        };
         protocols.insert(name.to_string(), protocol);
     }
     (!protocols.is_empty()).then_some(protocols)
@@ -219,6 +227,9 @@ const HEADER: &str = "\
 # bandwidth_gb_s   bandwidth, from the same line; over MPI that of four messages under way in each direction
 # alone_gb_s       bandwidth of a message alone, from the line of exchanges
 # kappa_us         additional time of each message in a burst of small ones
+# per_partner      by what share a byte takes longer for each further partner of a rank, from exchanges with two at once
+# behind_data      share of the data under way between two ranks that a message's announcement waits for: 1 where MPI sends
+#                  all through one stream; from four messages that one rank returns as they arrive
 # combine_gb_s     rate of combining, from exchanges that reduce (on threads: from their first step)
 # copy_gb_s        rate of copying, from exchanges that copy (on threads: from their second step)
 # silent_*         the same rates at a rank that sends nothing meanwhile

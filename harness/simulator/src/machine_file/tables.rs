@@ -59,13 +59,21 @@ pub struct ProtocolFile {
     /// Of a message alone, in 10^9 bytes per second, where it is less than that of many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_gb_s: Option<Parameter>,
+    /// By what share bytes take longer for each further partner of a rank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_partner: Option<Parameter>,
     /// For each message at its receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kappa_us: Option<Parameter>,
+    /// The share of the data under way that a message's announcement waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind_data: Option<Parameter>,
 }
 
 impl ProtocolFile {
     fn protocol(&self) -> Protocol {
+        let ProtocolFile { per_partner, kappa_us, behind_data, .. } = self;
+        let or_0 = |parameter: &Option<Parameter>| parameter.as_ref().map_or(0.0, |it| it.value);
         let byte_s = |gb_s: &Parameter| 1e-9 / gb_s.value;
         let beta_s = byte_s(&self.bandwidth_gb_s);
         let alone_s = self.alone_gb_s.as_ref().map_or(beta_s, byte_s);
@@ -73,17 +81,28 @@ impl ProtocolFile {
             alpha_s: self.alpha_us.value * 1e-6,
             alpha_per_byte_s: (alone_s - beta_s).max(0.0),
             beta_s,
-            kappa_s: self.kappa_us.as_ref().map_or(0.0, |kappa| kappa.value * 1e-6),
+            per_partner: or_0(per_partner),
+            kappa_s: or_0(kappa_us) * 1e-6,
+            behind_data: or_0(behind_data),
         }
     }
 
     fn parameters(&mut self, table: &str) -> Vec<(String, &mut Parameter)> {
-        let ProtocolFile { alpha_us, bandwidth_gb_s, alone_gb_s, kappa_us } = self;
+        let ProtocolFile {
+            alpha_us,
+            bandwidth_gb_s,
+            alone_gb_s,
+            per_partner,
+            kappa_us,
+            behind_data,
+        } = self;
         let all = [
             ("alpha_us", Some(alpha_us)),
             ("bandwidth_gb_s", Some(bandwidth_gb_s)),
             ("alone_gb_s", alone_gb_s.as_mut()),
+            ("per_partner", per_partner.as_mut()),
             ("kappa_us", kappa_us.as_mut()),
+            ("behind_data", behind_data.as_mut()),
         ];
         keyed(table, all)
     }
