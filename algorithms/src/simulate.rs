@@ -11,17 +11,17 @@
 //! **Common assumptions.** A rank sends a step's messages when it has received and reduced all messages of the step
 //! before, or of an earlier one if the schedule allows it ([`crate::schedule::Schedule::lag`]); it does not wait for
 //! other ranks (receives are posted ahead). Its messages leave one after another through two ports, one to its own
-//! node and one to the network. Messages of a step pass the
-//! receiving port in the order of arrival, after those of earlier steps, and are then reduced one at a
-//! time, while the next one arrives. Without contention a message of m bytes that begins at t has arrived
-//! at t + alpha + m beta, and is reduced kappa + m gamma later. (Alpha may grow with m, see
-//! [`machine::Protocol`].)
+//! node and one to the network. Messages of a step pass the receiving port in the order of arrival, after those of
+//! earlier steps, and are then reduced one at a time, while the next one arrives. Without contention a message of m bytes
+//! that begins at t has arrived at t + alpha + m beta, and is reduced kappa + m gamma later. Alpha may grow with m, and
+//! beta with the number of partners; see [`machine::Protocol`].
 //!
 //! **Differences.**
 //! - The capacities that the ranks of a node share ([`machine::Shared`]: network cards, the node's link to
 //!   the network, the bus between sockets) are divided max-min fairly among the messages of a step by
 //!   [`rounds`]; in [`events`] messages pass them one after another, whatever their step. With one rank
 //!   per node nothing is shared, and both agree to the last digits.
+//! - Only in [`events`] is a message announced, and waits behind data of the same pair of ranks.
 //! - In [`crate::cost`] no rank is ahead of the others, so every step of a ring costs the slowest link,
 //!   where the others give the mean over all links of the ring; and reducing begins after the last message
 //!   of a step. With one rank per node and gamma = 0 it agrees for schedules in which all ranks do the
