@@ -14,17 +14,8 @@ pub fn pipelined(
     segment_bytes: usize,
     puts: bool,
 ) -> Pipelined<&dyn Schedule> {
-    in_segments(schedule, segments(schedule, size_bytes, segment_bytes, puts), puts)
-}
-
-/// The number of segments of about `segment_bytes` of a buffer of that size.
-pub fn segments(
-    schedule: &dyn Schedule,
-    size_bytes: usize,
-    segment_bytes: usize,
-    puts: bool,
-) -> usize {
-    segments_up_to(most_segments(schedule, puts), size_bytes, segment_bytes)
+    let segments = segments_up_to(most_segments(schedule, puts), size_bytes, segment_bytes);
+    in_segments(schedule, segments, puts)
 }
 
 /// A schedule in so many segments, a few of them sent ahead.

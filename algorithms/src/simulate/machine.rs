@@ -141,6 +141,11 @@ impl Link {
         }
         best
     }
+
+    /// Whether the number of partners makes a difference.
+    pub fn counts_partners(&self) -> bool {
+        self.0.iter().any(|protocol| protocol.per_partner > 0.0)
+    }
 }
 
 impl Protocol {
@@ -152,13 +157,6 @@ impl Protocol {
     /// Seconds for which a message of `bytes` occupies the link, where its sender or its receiver has so many partners.
     pub fn bytes_s(&self, bytes: f64, partners: usize) -> f64 {
         bytes * self.beta_s * (1.0 + self.per_partner * partners.saturating_sub(1) as f64)
-    }
-}
-
-impl Link {
-    /// Whether the number of partners makes a difference.
-    pub fn counts_partners(&self) -> bool {
-        self.0.iter().any(|protocol| protocol.per_partner > 0.0)
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use algorithms::algorithm::Choice;
 use algorithms::control::Report;
 use algorithms::cost::levels;
+use algorithms::segments::pipelined;
 use algorithms::topology::Topology;
 
-use algorithms::segments::pipelined;
 use results::block::{Block, Histogram, Message, RankBlock, Sample, histogram};
 use results::statistics::Summary;
 use results::units::micros;

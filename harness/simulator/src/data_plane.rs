@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use algorithms::algorithm::{Choice, Unsupported};
 use algorithms::combinators::Pipelined;
 use algorithms::schedule::Schedule;
-use algorithms::segments::{in_segments, segments};
+use algorithms::segments::{in_segments, most_segments, segments_up_to};
 use algorithms::server_nodes::{self, InvalidCount, ServerNodes};
 use algorithms::simulate::machine::Machine;
 use algorithms::simulate::nccl::{Nccl, Obstacle, Pattern};
@@ -200,6 +200,8 @@ struct Scheduled {
     name: String,
     machine: Machine,
     segment_bytes: f64,
+    /// For messages from so many bytes on: the most segments.
+    most_segments: Vec<(usize, usize)>,
     engine: Engine,
     /// Times of a message alone or in a row, by the index of its size, see [`Scheduled::size_bytes`], and the number of its
     /// segments.
@@ -249,7 +251,11 @@ impl DataPlane {
         let announces = machine.network.0.iter().any(|protocol| protocol.behind_data > 0.0);
         let engine = if announces && ranks <= MOST_ANNOUNCING { Engine::Events } else { engine };
         let (name, known) = (name.to_string(), Mutex::default());
-        let scheduled = Scheduled { name, machine, segment_bytes, engine, known };
+        let most = |choice: &Choice| (choice.from_bytes, most_segments(&*choice.schedule, false));
+        // A walk through whole schedules, which a message in one piece does not need.
+        let is_cut = segment_bytes > 0.0;
+        let most_segments = choices.iter().filter(|_| is_cut).map(most).collect();
+        let scheduled = Scheduled { name, machine, segment_bytes, most_segments, engine, known };
         Ok(DataPlane { ranks, kind: Kind::Scheduled(Arc::new(scheduled)) })
     }
 
@@ -360,7 +366,7 @@ impl Scheduled {
         let number = (size_bytes.max(1.0).log2() * f64::from(SIZES_PER_OCTAVE)).floor() as u32;
         let (low, high) = (Self::size_bytes(number), Self::size_bytes(number + 1));
         let share = ((size_bytes - low) / (high - low)).max(0.0);
-        let segments = self.segments(ranks, size_bytes);
+        let segments = self.segments(size_bytes);
         let a = self.at(ranks, (number, segments), in_a_row);
         if share == 0.0 {
             return a;
@@ -377,12 +383,12 @@ impl Scheduled {
     }
 
     /// Into how many segments a message of that size is cut.
-    fn segments(&self, ranks: usize, size_bytes: f64) -> usize {
-        if self.segment_bytes == 0.0 {
-            return 1;
-        }
-        let schedule = self.schedule(ranks, size_bytes);
-        segments(&*schedule, size_bytes as usize, self.segment_bytes as usize, false)
+    fn segments(&self, size_bytes: f64) -> usize {
+        let fits = |&&(from_bytes, _): &&(usize, usize)| from_bytes as f64 <= size_bytes;
+        let of = |&(_, most): &(usize, usize)| {
+            segments_up_to(most, size_bytes as usize, self.segment_bytes as usize)
+        };
+        self.most_segments.iter().rfind(fits).map_or(1, of)
     }
 
     fn at(&self, ranks: usize, (number, segments): (u32, usize), in_a_row: bool) -> Moment {
@@ -393,7 +399,7 @@ impl Scheduled {
         }
         let size_bytes = Self::size_bytes(number);
         let moment = if in_a_row {
-            self.one_more(ranks, size_bytes)
+            self.one_more(ranks, size_bytes, segments)
         } else {
             self.simulate(ranks, size_bytes, segments)
         };
@@ -403,11 +409,10 @@ impl Scheduled {
 
     /// The time of one of many messages that follow each other through a schedule as its segments do, averaged
     /// over as many messages as there are steps.
-    fn one_more(&self, ranks: usize, size_bytes: f64) -> Moment {
+    fn one_more(&self, ranks: usize, size_bytes: f64, segments: usize) -> Moment {
         let schedule = self.schedule(ranks, size_bytes);
         let stages = schedule.steps();
         if stages > MOST_STAGES || self.segment_bytes > 0.0 {
-            let segments = self.segments(ranks, size_bytes);
             return self.simulate(ranks, size_bytes, segments).without_latency();
         }
         let row = |messages: usize| {

@@ -114,38 +114,18 @@ impl Calibration {
             }
             let burst = curves.of(reach, Shape::Burst);
             let kappa_s = burst.first().map_or(0.0, |&(_, seconds)| seconds);
-            let stream = curves.of(reach, Shape::Stream);
-            let stream_s = (!stream.is_empty()).then(|| line(&stream).slope_s);
             for (name, line) in fitted.protocols() {
                 let kappa_s = kappa_s.min(line.intercept_s);
                 let mut put =
                     |field: &str, value| values.insert(format!("{level}.{name}.{field}"), value);
                 put("alpha_us", (line.intercept_s - kappa_s) * 1e6);
-                let stream_s = stream_s.filter(|_| name == "large");
-                let slope_s = stream_s.map_or(line.slope_s, |stream_s| stream_s.min(line.slope_s));
-                put("bandwidth_gb_s", gb_s(slope_s));
-                if stream_s.is_some() {
-                    put("alone_gb_s", gb_s(line.slope_s));
-                }
-                let neighbours = curves.of(reach, Shape::Neighbours);
-                if let (Some(_), Some(&(_, both_s)), Some(&(_, one_s))) =
-                    (stream_s, neighbours.first(), stream.last())
-                {
-                    put("per_partner", (both_s / (2.0 * one_s) - 1.0).max(0.0));
-                }
-                let crossing = curves.of(reach, Shape::Crossing);
-                if let (Some(stream_s), Some(&(bytes, returned_s))) = (stream_s, crossing.first()) {
-                    let alone_s = line.slope_s.max(stream_s);
-                    let protocol = Protocol {
-                        alpha_s: line.intercept_s,
-                        alpha_per_byte_s: alone_s - slope_s,
-                        beta_s: slope_s,
-                        ..Protocol::default()
-                    };
-                    let share = behind_data(protocol, fitted.gamma_s, bytes, returned_s);
-                    put("behind_data", share);
-                }
+                put("bandwidth_gb_s", gb_s(line.slope_s));
                 put("kappa_us", kappa_s * 1e6);
+                if name == "large" {
+                    for (field, value) in curves.under_way(reach, line, fitted.gamma_s) {
+                        put(field, value);
+                    }
+                }
             }
         }
         if self.nodes > 1 && self.ranks_per_node > 1 {
@@ -207,6 +187,29 @@ impl Curves<'_> {
         }
         let once = line(&self.of(reach, Shape::ReduceOnce));
         Fitted::by_receivers(self.alpha_s(reach), once.slope_s, copies.large.slope_s)
+    }
+
+    /// Between processes: parameters of large messages of which several are under way, where `alone` is the line of a
+    /// message alone.
+    fn under_way(&self, reach: Reach, alone: LinearFit, gamma_s: f64) -> Vec<(&'static str, f64)> {
+        let [stream, neighbours, crossing] =
+            [Shape::Stream, Shape::Neighbours, Shape::Crossing].map(|shape| self.of(reach, shape));
+        let Some(&(_, one_s)) = stream.last() else { return Vec::new() };
+        let beta_s = line(&stream).slope_s.min(alone.slope_s);
+        let mut found = vec![("bandwidth_gb_s", gb_s(beta_s)), ("alone_gb_s", gb_s(alone.slope_s))];
+        if let Some(&(_, both_s)) = neighbours.first() {
+            found.push(("per_partner", (both_s / (2.0 * one_s) - 1.0).max(0.0)));
+        }
+        if let Some(&(bytes, returned_s)) = crossing.first() {
+            let protocol = Protocol {
+                alpha_s: alone.intercept_s,
+                alpha_per_byte_s: alone.slope_s - beta_s,
+                beta_s,
+                ..Protocol::default()
+            };
+            found.push(("behind_data", behind_data(protocol, gamma_s, bytes, returned_s)));
+        }
+        found
     }
 
     /// Rates for each large buffer: the time of its bytes beyond latency, or beyond copying.

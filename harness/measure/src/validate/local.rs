@@ -8,6 +8,7 @@ use std::path::Path;
 
 use algorithms::algorithm::Unsupported;
 use algorithms::registry;
+use algorithms::segments::pipelined;
 use algorithms::simulate::machine::Machine;
 use algorithms::simulate::rounds::simulate;
 use rand::SeedableRng;
@@ -19,7 +20,6 @@ use super::staging::Staging;
 use crate::machine_calibration::estimate::{COMBINE_READ, Estimates};
 use crate::machine_calibration::runner::Runner;
 use crate::machine_calibration::{Calibration, Effort, repeat};
-use algorithms::segments::pipelined;
 use results::provenance::Machine as Host;
 use results::statistics::{Summary, median, quantile};
 use simulator::machine_file::MachineFile;
