@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use algorithms::algorithm::Choice;
-use algorithms::control::{TensorId, Tensors};
+use algorithms::control::TensorId;
 use algorithms::fusion::effective_threshold_bytes;
 use algorithms::registry;
 use algorithms::topology::{Rank, Topology};
@@ -99,6 +99,8 @@ pub struct Plan {
     pub cases: Vec<Planned>,
     /// A timeline is written of each case.
     pub timelines: bool,
+    /// Elements of all gradients.
+    elements: usize,
 }
 
 impl Subject for Plan {
@@ -135,7 +137,8 @@ impl Plan {
             Planned { case, framework, data_plane, groups, placement, left: None }
         };
         let cases = config.cases().into_iter().map(planned).collect();
-        Plan { config, workload, cases, timelines: false }
+        let elements = workload.elements();
+        Plan { config, workload, cases, timelines: false, elements }
     }
 
     /// Measures the tables by which `auto` chooses, once per topology; returns them by topology. Without them, and
@@ -340,12 +343,10 @@ impl Plan {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for Planned { case, groups, framework, .. } in &self.cases {
-            let (dtype, op) = (self.config.dtype(), self.config.op());
-            let Ok(tensors) = Tensors::new(framework.tensors(&self.workload, dtype, op)) else {
-                continue;
-            };
+            let element_bytes = framework.wire(self.config.dtype()).size_bytes();
+            let size_bytes = |id: TensorId| self.workload.gradients[id].elements() * element_bytes;
             let threshold = effective_threshold_bytes(case.fusion_threshold_bytes, &case.topology);
-            let warning = too_large(groups, &tensors, threshold);
+            let warning = too_large(groups, size_bytes, threshold);
             warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
         }
         warnings
@@ -403,7 +404,7 @@ impl Plan {
     /// per core.
     pub fn estimate(&self, planned: &Planned) -> Duration {
         let measure = &self.config.measure;
-        let size = self.workload.elements() * self.config.wire().size_bytes();
+        let size = self.elements * self.config.wire().size_bytes();
         let ranks = planned.case.topology.ranks();
         let moved = 4.0 * (ranks * size) as f64 / (16e9 * cores().min(ranks) as f64);
         let step = self.step_time_of(self.config.times_on(&planned.case.topology));

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -213,24 +214,14 @@ fn over_units(mut units: Vec<Vec<f64>>) -> (f64, f64) {
     if all > SAMPLES_MAX {
         units.iter_mut().for_each(|unit| thin_out(unit, all));
     }
-    let mut sorted: Vec<(f64, usize)> = Vec::new();
-    for (unit, samples) in units.iter().enumerate() {
-        sorted.extend(samples.iter().map(|&value| (value, unit)));
-    }
-    sorted.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let sizes: Vec<usize> = units.iter().map(Vec::len).collect();
-    let middle = weighted_median(&sorted, &sizes, &vec![1; count]);
+    let sorted = Sorted::new(&units);
+    let middle = sorted.median(&vec![1; count]);
     if middle <= 0.0 {
-        return (sorted[0].0, sorted[sorted.len() - 1].0);
+        return (sorted.values[0], sorted.values[sorted.values.len() - 1]);
     }
     // By ratio, so that no time becomes negative.
-    let (mut mean, mut squares) = (0.0, 0.0);
-    each_resample(count, |drawn, chance| {
-        let ratio = weighted_median(&sorted, &sizes, drawn) / middle;
-        let logarithm = ratio.max(f64::MIN_POSITIVE).ln();
-        mean += chance * logarithm;
-        squares += chance * logarithm * logarithm;
-    });
+    let [mean, squares] =
+        moments(count, |drawn| (sorted.median(drawn) / middle).max(f64::MIN_POSITIVE).ln());
     let deviation = (squares - mean * mean).max(0.0).sqrt();
     let half = (stretch(count) * deviation).exp();
     (middle / half, middle * half)
@@ -253,19 +244,37 @@ fn of_mean(values: &[f64]) -> (f64, f64) {
 /// All resamples of so many units are enumerated: at most 6435.
 const ENUMERATED: usize = 8;
 
-/// Calls `take` with how often each unit is drawn, and the chance of that; of many units with random resamples.
-fn each_resample(count: usize, mut take: impl FnMut(&[usize], f64)) {
+/// Random resamples are drawn in so many parts, each with random numbers of its own: any number of threads gives the same.
+const PARTS: usize = 20;
+
+/// The means of a value and of its square over resamples of units; `value` is given how often each unit is drawn.
+fn moments(count: usize, value: impl Fn(&[usize]) -> f64 + Sync) -> [f64; 2] {
+    let add = |[mean, squares]: &mut [f64; 2], drawn: &[usize], chance: f64| {
+        let value = value(drawn);
+        *mean += chance * value;
+        *squares += chance * value * value;
+    };
     let mut drawn = vec![0; count];
     if count <= ENUMERATED {
         let all_orders: f64 = (1..=count).map(|factor| factor as f64 / count as f64).product();
-        return each_split(&mut drawn, 0, count, all_orders, &mut take);
+        let mut moments = [0.0; 2];
+        let take = &mut |drawn: &[usize], chance| add(&mut moments, drawn, chance);
+        each_split(&mut drawn, 0, count, all_orders, take);
+        return moments;
     }
-    let mut random = ChaCha8Rng::seed_from_u64(count as u64);
-    for _ in 0..RESAMPLES {
-        drawn.fill(0);
-        (0..count).for_each(|_| drawn[random.random_range(0..count)] += 1);
-        take(&drawn, 1.0 / RESAMPLES as f64);
-    }
+    let of_part = |part: usize| {
+        let mut random = ChaCha8Rng::seed_from_u64(count as u64);
+        random.set_stream(part as u64);
+        let (mut drawn, mut moments) = (drawn.clone(), [0.0; 2]);
+        for _ in 0..RESAMPLES / PARTS {
+            drawn.fill(0);
+            (0..count).for_each(|_| drawn[random.random_range(0..count)] += 1);
+            add(&mut moments, &drawn, 1.0 / RESAMPLES as f64);
+        }
+        moments
+    };
+    let parts: Vec<[f64; 2]> = (0..PARTS).into_par_iter().map(of_part).collect();
+    parts.into_iter().fold([0.0; 2], |all, part| [all[0] + part[0], all[1] + part[1]])
 }
 
 /// Divides `left` draws among the units from `at` on, in all ways; `chance` is count! / count^count, over the factorials of
@@ -304,21 +313,50 @@ fn student(count: usize) -> f64 {
     student.inverse_cdf((1.0 + CONFIDENCE) / 2.0)
 }
 
-/// The median of sorted samples of which each counts as often as its unit was drawn.
-fn weighted_median(sorted: &[(f64, usize)], sizes: &[usize], drawn: &[usize]) -> f64 {
-    let all: usize = sizes.iter().zip(drawn).map(|(size, drawn)| size * drawn).sum();
-    let mut below = 0;
-    let mut low = None;
-    for &(value, unit) in sorted {
-        below += drawn[unit];
-        if below * 2 > all {
-            return low.map_or(value, |low: f64| (low + value) / 2.0);
+/// The samples of units, sorted, for medians of many resamples.
+struct Sorted {
+    values: Vec<f64>,
+    /// For each value how many samples of each unit are up to it.
+    counts: Vec<u32>,
+    units: usize,
+}
+
+impl Sorted {
+    fn new(units: &[Vec<f64>]) -> Sorted {
+        let of_unit = |(unit, samples): (usize, &Vec<f64>)| {
+            samples.iter().map(|&value| (value, unit)).collect::<Vec<_>>()
+        };
+        let mut samples: Vec<(f64, usize)> = units.iter().enumerate().flat_map(of_unit).collect();
+        samples.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let (mut counts, mut count) = (Vec::new(), vec![0; units.len()]);
+        for &(_, unit) in &samples {
+            count[unit] += 1;
+            counts.extend_from_slice(&count);
         }
-        if below * 2 == all && low.is_none() {
-            low = Some(value);
-        }
+        let values = samples.into_iter().map(|(value, _)| value).collect();
+        Sorted { values, counts, units: units.len() }
     }
-    unreachable!("some unit was drawn, and has samples")
+
+    /// The median of all samples, of which each counts as often as its unit was drawn.
+    fn median(&self, drawn: &[usize]) -> f64 {
+        let up_to = |at: usize| -> usize {
+            let counts = &self.counts[at * self.units..][..self.units];
+            counts.iter().zip(drawn).map(|(&count, drawn)| count as usize * drawn).sum()
+        };
+        let last = self.values.len() - 1;
+        let all = up_to(last);
+        // The first value with half of the samples, and the first with more than half.
+        let (mut low, mut end) = (0, last);
+        while low < end {
+            let middle = (low + end) / 2;
+            if 2 * up_to(middle) < all { low = middle + 1 } else { end = middle }
+        }
+        let high = (low..last).find(|&at| 2 * up_to(at) > all).unwrap_or(last);
+        if low == high {
+            return self.values[low];
+        }
+        (self.values[low] + self.values[high]) / 2.0
+    }
 }
 
 /// Keeps a share of a unit's samples, evenly by size, such that all units together have [`SAMPLES_MAX`].

@@ -177,7 +177,8 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
             "{set_by}: the name is ignored; timelines/ in the results folder gets one file per case"
         ));
     }
-    let mut plan = Plan { timelines, ..Plan::new(config, workload) };
+    let mut plan = Plan::new(config, workload);
+    plan.timelines = timelines;
     if plan.cases.is_empty() {
         return Err(usage(format!(
             "{}: there is no case: transport {} has no allreduce of a library; give another algorithm, or --transport \

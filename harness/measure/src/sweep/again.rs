@@ -18,32 +18,43 @@ use results::row::Row;
 pub struct Again {
     /// How the machine changed its speed.
     pub unsteady: Unsteady,
-    /// The time that they take, and that was left, if that did not suffice.
+    /// How many of them were measured again.
+    pub measured: usize,
+    /// The time that the others take, and that was left, if that did not suffice for all.
     pub short: Option<[Duration; 2]>,
 }
 
 impl fmt::Display for Again {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.unsteady.disturbed.len();
-        match self.short {
-            None => write!(
+        let Again { unsteady, measured, short } = self;
+        let count = unsteady.disturbed.len();
+        let others = short.map_or(String::new(), |[needed, left]| {
+            let (needed, left) = (needed.as_secs_f64().ceil(), left.as_secs_f64());
+            format!("they take {needed:.0} s, and {left:.0} s are left")
+        });
+        match (measured, short) {
+            (0, Some(_)) => {
+                write!(
+                    f,
+                    "{count} blocks at another speed than most are not measured again: {others}"
+                )
+            }
+            (_, Some(_)) => write!(
                 f,
-                "{}; its {count} blocks at another speed than most are in aside.csv, and were measured again",
-                self.unsteady
+                "{unsteady}; {measured} of its {count} blocks at another speed than most are in aside.csv, and were measured \
+                 again; the others are not: {others}"
             ),
-            Some([needed, left]) => write!(
+            (_, None) => write!(
                 f,
-                "{count} blocks at another speed than most are not measured again: they take {:.0} s, and {:.0} s are left",
-                needed.as_secs_f64().ceil(),
-                left.as_secs_f64()
+                "{unsteady}; its {count} blocks at another speed than most are in aside.csv, and were measured again"
             ),
         }
     }
 }
 
 impl Sweep<'_> {
-    /// Sets aside those blocks of this launch, and measures them again, if there is time for all of them. Also returns
-    /// why it stopped before the last one, if so.
+    /// Sets aside those blocks of this launch, and measures them again, as many as there is time for. Also returns why it
+    /// stopped before the last one, if so.
     pub(super) fn measure_again(
         &mut self,
         course: &Course,
@@ -65,14 +76,22 @@ impl Sweep<'_> {
             let known = self.longest.get(&index).copied();
             known.unwrap_or_else(|| self.plan.estimate(&self.plan.cases[index]))
         };
-        let needed: Duration = unsteady.disturbed.iter().map(takes).sum();
+        let needed = |blocks: &[Key]| -> Duration { blocks.iter().map(takes).sum() };
         // Blocks that are set aside give their time back.
-        let back: Duration = unsteady.disturbed.iter().filter_map(|key| self.took.get(key)).sum();
-        let left = self.time_left(course, back);
-        if left < needed {
-            return Ok((Some(Again { unsteady, short: Some([needed, left]) }), None));
+        let left = |blocks: &[Key]| {
+            self.time_left(course, blocks.iter().filter_map(|key| self.took.get(key)).sum())
+        };
+        let all = &unsteady.disturbed;
+        let fit = |count: &usize| needed(&all[..*count]) <= left(&all[..*count]);
+        let count = (0..=all.len()).rev().find(fit).unwrap_or_default();
+        let (fitting, others) = all.split_at(count);
+        let left = left(fitting).saturating_sub(needed(fitting));
+        let short = (!others.is_empty()).then(|| [needed(others), left]);
+        let aside: BTreeSet<Key> = fitting.iter().cloned().collect();
+        let again = Again { measured: count, short, unsteady };
+        if aside.is_empty() {
+            return Ok((Some(again), None));
         }
-        let aside: BTreeSet<Key> = unsteady.disturbed.iter().cloned().collect();
         let reasons = self.set_aside(&aside)?;
         for block in self.rounds.clone() {
             for (order, index) in self.plan.order(block).into_iter().enumerate() {
@@ -80,7 +99,7 @@ impl Sweep<'_> {
                     continue;
                 }
                 if let Some(why) = self.is_to_stop(course, index) {
-                    return Ok((Some(Again { unsteady, short: None }), Some(why)));
+                    return Ok((Some(again), Some(why)));
                 }
                 self.take(index, block, order)?;
             }
@@ -90,7 +109,7 @@ impl Sweep<'_> {
                 self.finish(indices[name.as_str()], usize::MAX, &reason)?;
             }
         }
-        Ok((Some(Again { unsteady, short: None }), None))
+        Ok((Some(again), None))
     }
 
     /// Sets all blocks of this launch aside, and lengthens the warm-up, if their first steps are slower than the others. Once
@@ -162,5 +181,42 @@ impl Sweep<'_> {
         let limits =
             [Some(share(Duration::from_secs_f64(budget_seconds))), self.budget.map(share), until];
         limits.into_iter().flatten().min().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::levels::Segment;
+
+    #[test]
+    fn what_there_is_no_time_for_is_told() {
+        let unsteady = Unsteady {
+            segments: vec![Segment { at: 0..3, level: 0.5 }, Segment { at: 3..20, level: 0.0 }],
+            blocks: 20,
+            disturbed: (0..3).map(|block| ("a".to_string(), block)).collect(),
+            moment_s: None,
+            reasons: None,
+        };
+        let said = |measured, short: Option<[u64; 2]>| {
+            let short = short.map(|seconds| seconds.map(Duration::from_secs));
+            Again { unsteady: unsteady.clone(), measured, short }.to_string()
+        };
+        let all = said(3, None);
+        assert!(all.ends_with(
+            "; its 3 blocks at another speed than most are in aside.csv, and were measured again"
+        ));
+        assert_eq!(
+            said(0, Some([28, 24])),
+            "3 blocks at another speed than most are not measured again: they take 28 s, and 24 s are left"
+        );
+        let some = said(1, Some([19, 15]));
+        assert!(
+            some.ends_with(
+                "; 1 of its 3 blocks at another speed than most are in aside.csv, and were measured again; the others are not: \
+                 they take 19 s, and 15 s are left"
+            ),
+            "{some}"
+        );
     }
 }
