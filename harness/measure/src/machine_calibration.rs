@@ -49,7 +49,7 @@ pub struct Effort {
 impl Effort {
     /// The defaults of `kolo calibrate`.
     pub const DEFAULT: Effort =
-        Effort { most_bytes: 8 << 20, blocks: 10, block_s: 4e-3, budget_s: 12.0, quantile: 0.5 };
+        Effort { most_bytes: 8 << 20, blocks: 10, block_s: 4e-3, budget_s: 30.0, quantile: 0.5 };
 
     /// Whether another block starts, after `blocks` that took `spent_s`.
     pub fn goes_on(&self, blocks: usize, spent_s: f64) -> bool {

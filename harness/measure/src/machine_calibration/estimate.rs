@@ -58,15 +58,15 @@ pub(super) const RESAMPLES: usize = 200;
 
 impl Calibration {
     /// All parameters. If small messages have no protocol of their own (they would be faster with that of large
-    /// ones, or large ones with theirs), there is only `large`.
+    /// ones, or large ones with theirs), there is only `large`, of all sizes.
     pub fn estimates(&self) -> Estimates {
-        let samples: Vec<_> = self.points.iter().map(|point| point.samples.clone()).collect();
-        let values = self.values(samples.clone());
+        let (samples, small) = (self.samples(), self.with_small());
+        let values = self.values(&samples, &small);
         let mut resampled: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let mut random = ChaCha8Rng::seed_from_u64(1);
         for _ in 0..RESAMPLES {
             let again = samples.iter().map(|pair| pair.each_ref().map(|of| draw(of, &mut random)));
-            for (key, value) in self.values(again.collect()) {
+            for (key, value) in self.values(&again.collect::<Vec<_>>(), &small) {
                 resampled.entry(key).or_default().push(value);
             }
         }
@@ -86,24 +86,39 @@ impl Calibration {
         let since = |(point, marks): (&Point, &[usize; 2])| {
             [0, 1].map(|form| point.samples[form][marks[form]..].to_vec())
         };
-        let values = self.values(self.points.iter().zip(marks).map(since).collect());
+        let samples: Vec<_> = self.points.iter().zip(marks).map(since).collect();
+        let values = self.values(&samples, &self.with_small());
         let alone = |(key, value)| (key, Estimate { value, low: value, high: value });
         values.into_iter().map(alone).collect()
     }
 
-    /// Parameters from some samples of all points.
-    fn values(&self, samples: Vec<[Vec<f64>; 2]>) -> BTreeMap<String, f64> {
+    /// All samples of all points.
+    fn samples(&self) -> Vec<[Vec<f64>; 2]> {
+        self.points.iter().map(|point| point.samples.clone()).collect()
+    }
+
+    /// Where small messages have a protocol of their own, by all samples. Some samples are divided into the same
+    /// protocols, so that a parameter has one meaning.
+    fn with_small(&self) -> Vec<Reach> {
+        let curves = self.curves(&self.samples());
+        let reaches = [Reach::Inside, Reach::Between].into_iter();
+        reaches.filter(|&reach| lines(&curves.of(reach, COPYING)).differ()).collect()
+    }
+
+    fn curves(&self, samples: &[[Vec<f64>; 2]]) -> Curves<'_> {
         let step_s = |(point, of): (&Point, &[Vec<f64>; 2])| point.step_s(of, self.quantile);
-        let curves = Curves {
-            calibration: self,
-            steps_s: self.points.iter().zip(&samples).map(step_s).collect(),
-        };
-        let mut values = BTreeMap::from([(LAUNCH_US.into(), self.launch_us(&samples))]);
+        Curves { calibration: self, steps_s: self.points.iter().zip(samples).map(step_s).collect() }
+    }
+
+    /// Parameters from some samples of all points; `small`: where small messages have a protocol of their own.
+    fn values(&self, samples: &[[Vec<f64>; 2]], small: &[Reach]) -> BTreeMap<String, f64> {
+        let curves = self.curves(samples);
+        let mut values = BTreeMap::from([(LAUNCH_US.into(), self.launch_us(samples))]);
         for (reach, level) in [(Reach::Inside, "socket"), (Reach::Between, "network")] {
             if curves.of(reach, COPYING).is_empty() {
                 continue;
             }
-            let fitted = curves.fitted(reach);
+            let fitted = curves.fitted(reach, small.contains(&reach));
             // Between nodes the same happens to bytes that have arrived as on them, but with less noise
             // there.
             if reach == Reach::Inside || self.ranks_per_node == 1 {
@@ -180,10 +195,11 @@ impl Curves<'_> {
         (intercept_s(COPYING) + intercept_s(REDUCING)) / 2.0
     }
 
-    fn fitted(&self, reach: Reach) -> Fitted {
+    /// The lines of links and receivers; `has_small`: small messages have a protocol of their own.
+    fn fitted(&self, reach: Reach, has_small: bool) -> Fitted {
         let [copies, reduces] = [COPYING, REDUCING].map(|shape| lines(&self.of(reach, shape)));
         if !self.is_threads() {
-            return Fitted::by_links(copies, reduces);
+            return Fitted::by_links(copies, reduces, has_small);
         }
         let once = line(&self.of(reach, Shape::ReduceOnce));
         Fitted::by_receivers(self.alpha_s(reach), once.slope_s, copies.large.slope_s)
@@ -275,31 +291,31 @@ fn gb_s(s_per_byte: f64) -> f64 {
 
 /// The cost of messages of one reach: lines without the processing of received bytes.
 struct Fitted {
-    link: LinearFits,
+    /// The line of small messages, if they have their own.
+    small: Option<LinearFit>,
+    /// The line of large messages, or of all.
+    large: LinearFit,
     gamma_s: f64,
     copy_s: Option<f64>,
 }
 
 impl Fitted {
     fn by_receivers(alpha_s: f64, gamma_s: f64, copy_s: f64) -> Fitted {
-        let line = LinearFit { intercept_s: alpha_s, slope_s: 0.0 };
-        Fitted { link: LinearFits { small: line, large: line }, gamma_s, copy_s: Some(copy_s) }
+        let large = LinearFit { intercept_s: alpha_s, slope_s: 0.0 };
+        Fitted { small: None, large, gamma_s, copy_s: Some(copy_s) }
     }
 
-    fn by_links(copies: LinearFits, reduces: LinearFits) -> Fitted {
-        let gamma_s = (reduces.large.slope_s - copies.large.slope_s).max(0.0);
-        Fitted { link: copies, gamma_s, copy_s: None }
+    fn by_links(copies: LinearFits, reduces: LinearFits, has_small: bool) -> Fitted {
+        let large = |lines: &LinearFits| if has_small { lines.large } else { lines.all };
+        let gamma_s = (large(&reduces).slope_s - large(&copies).slope_s).max(0.0);
+        let small = has_small.then_some(copies.small);
+        Fitted { small, large: large(&copies), gamma_s, copy_s: None }
     }
 
-    /// The protocols of messages: the faster one for each size.
-    fn protocols(&self) -> Vec<(&'static str, LinearFit)> {
-        let LinearFits { small, large } = self.link;
-        let has_own = small.intercept_s < large.intercept_s && small.slope_s > large.slope_s;
-        if has_own {
-            vec![("small", small), ("large", large)]
-        } else {
-            vec![("large", LinearFit { intercept_s: small.intercept_s, ..large })]
-        }
+    /// The lines by their names in a machine file.
+    fn protocols(&self) -> impl Iterator<Item = (&'static str, LinearFit)> {
+        let small = self.small.map(|line| ("small", line));
+        small.into_iter().chain([("large", self.large)])
     }
 }
 

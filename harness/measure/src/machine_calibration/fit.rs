@@ -14,13 +14,28 @@ pub struct LinearFit {
     pub slope_s: f64,
 }
 
-/// Lines of small messages and of large ones.
+/// Lines of small messages, of large ones, and of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinearFits {
     /// For messages up to [`SMALL_BYTES`].
     pub small: LinearFit,
     /// For larger ones.
     pub large: LinearFit,
+    /// For messages of any size: with the intercept of small ones, and the slope of large ones beyond it.
+    pub all: LinearFit,
+}
+
+impl LinearFits {
+    /// The same line for all sizes.
+    pub fn alike(line: LinearFit) -> LinearFits {
+        LinearFits { small: line, large: line, all: line }
+    }
+
+    /// Whether small messages are faster by a line of their own, and large ones by theirs.
+    pub fn differ(&self) -> bool {
+        let LinearFits { small, large, .. } = self;
+        small.intercept_s < large.intercept_s && small.slope_s > large.slope_s
+    }
 }
 
 /// Fits lines to points of (bytes, seconds), ascending. Each passes through the smallest sizes of its range, with
@@ -29,9 +44,12 @@ pub struct LinearFits {
 pub fn lines(points: &[(f64, f64)]) -> LinearFits {
     let middle = points.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64);
     let (small, large) = points.split_at(middle);
-    let small = line(small);
-    let large = if large.is_empty() { small } else { line(large) };
-    LinearFits { small, large }
+    let short = line(small);
+    if large.is_empty() {
+        return LinearFits::alike(short);
+    }
+    let all = LinearFit { slope_s: slope_s(large, short.intercept_s), ..short };
+    LinearFits { small: short, large: line(large), all }
 }
 
 /// Number of the smallest sizes that determine the intercept.
@@ -43,17 +61,21 @@ const TURNS: usize = 20;
 /// The line through points of one range.
 pub fn line(points: &[(f64, f64)]) -> LinearFit {
     let mut line = LinearFit::default();
-    let longest = points.last().map_or(0.0, |&(bytes, _)| bytes);
-    let long = points.iter().filter(|&&(bytes, _)| bytes >= longest / LONG);
-    let long: Vec<_> = long.collect();
     for _ in 0..TURNS {
-        let slopes = long.iter().map(|&&(bytes, seconds)| (seconds - line.intercept_s) / bytes);
-        line.slope_s = median(slopes.collect()).unwrap_or(0.0).max(0.0);
+        line.slope_s = slope_s(points, line.intercept_s);
         let rests = points.iter().take(SMALLEST);
         let rests = rests.map(|&(bytes, seconds)| seconds - bytes * line.slope_s);
         line.intercept_s = median(rests.collect()).unwrap_or(0.0).max(0.0);
     }
     line
+}
+
+/// The slope of most lines from an intercept through the points of one range.
+fn slope_s(points: &[(f64, f64)], intercept_s: f64) -> f64 {
+    let longest = points.last().map_or(0.0, |&(bytes, _)| bytes);
+    let long = points.iter().filter(|&&(bytes, _)| bytes >= longest / LONG);
+    let slopes = long.map(|&(bytes, seconds)| (seconds - intercept_s) / bytes);
+    median(slopes.collect()).unwrap_or(0.0).max(0.0)
 }
 
 /// Sizes of a range that are shorter than the longest by more than this factor do not affect the slope.
@@ -86,19 +108,21 @@ mod tests {
                 let noise = 1.0 + 0.02 * (random.random::<f64>() - 0.5);
                 (bytes, true_s * noise * if at == wild { 2.0 } else { 1.0 })
             });
-            let LinearFits { small, large } = lines(&points.collect::<Vec<_>>());
+            let LinearFits { small, large, all } = lines(&points.collect::<Vec<_>>());
             near(small.intercept_s, 3e-6, 0.02);
             near(small.slope_s, 1e-9, 0.05);
             near(large.slope_s, 2e-10, 0.1);
             near(large.intercept_s, 20e-6, 0.1);
+            assert_eq!(all.intercept_s, small.intercept_s);
+            assert!(all.slope_s > large.slope_s, "{all:?}");
         }
     }
 
     #[test]
     fn noise_makes_nothing_negative() {
         let falling = [(4.0, 3e-6), (64.0, 2e-6), (65536.0, 2e-6), (1e6, 1e-6)];
-        let LinearFits { small, large } = lines(&falling);
-        for line in [small, large] {
+        let LinearFits { small, large, all } = lines(&falling);
+        for line in [small, large, all] {
             assert!(line.slope_s >= 0.0 && line.intercept_s >= 0.0, "{line:?}");
             assert!(line.slope_s.is_finite() && line.intercept_s <= 3e-6, "{line:?}");
         }
