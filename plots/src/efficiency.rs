@@ -13,7 +13,7 @@ use crate::rows::{Estimate, Row, Rows};
 use crate::selection::ranks_of;
 use crate::training::{Line, POINTS, Panel, Training, Wanted};
 use crate::view::View;
-use crate::{Figure, Sheet, theme};
+use crate::{Figure, Sheet, steps, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "efficiency", sheets };
 
@@ -78,6 +78,9 @@ fn draw(training: &Training) -> Drawing {
     );
     let note = if training.is_simulated() {
         "Efficiency: samples per second and rank, as a share of those of the base."
+    } else if training.is_strong() {
+        "Efficiency: ranks times step time of the base over ranks times step time. All ranks together have the same work \
+         (strong scaling)."
     } else {
         "Efficiency: step time of the base over step time. Every rank has the same work (weak scaling)."
     };
@@ -178,11 +181,9 @@ fn predicted_base<'a>(view: View, panel: &Panel<'a>, line: &Line<'a>) -> Option<
 
 /// The efficiency of a prediction; nothing if there is no prediction on as many ranks as the base has.
 fn predicted_efficiency(view: View, panel: &Panel, line: &Line, row: &Row) -> Estimate {
-    let base_us = predicted_base(view, panel, line).and_then(|base| base.time_us.value);
-    base_us.map_or(Estimate::default(), |base_us| {
-        let Estimate { value, interval } = row.time_us.map(|time_us| base_us / time_us);
-        Estimate { value, interval: interval.map(|(low, high)| (high, low)) }
-    })
+    let per_rank = |row: &Row| line.predicted_steps_s(row).map(|steps_s| steps_s / ranks_of(row));
+    let base = predicted_base(view, panel, line).and_then(|base| per_rank(base).value);
+    base.map_or(Estimate::default(), |base| per_rank(row).map(|steps_s| steps_s / base))
 }
 
 /// The base of the predictions of each panel in a sentence.
@@ -222,13 +223,21 @@ fn predicted_bases(training: &Training) -> String {
 fn bases(training: &Training) -> String {
     let of = |panel: &Panel| {
         let Base::Fastest { per_rank, ranks } = Base::of(training.view, panel) else { return None };
-        let is_base = |row: &&Row| {
+        let is_base = |(_, row): &(&Line, &Row)| {
             ranks_of(row) == ranks
                 && row.throughput().value.map(|all| all / ranks) == Some(per_rank)
         };
-        let line =
-            panel.lines.iter().find(|line| line.rows.iter().copied().any(|row| is_base(&row)))?;
-        Some(format!("{}{HARD_SPACE}{} on {}", panel.name, line.policy, theme::ranks(ranks)))
+        let rows =
+            panel.lines.iter().flat_map(|line| line.rows.iter().map(move |&row| (line, row)));
+        let (line, row) = { rows }.find(is_base)?;
+        let setting = match row.time_us.value {
+            Some(time_us) if !training.is_simulated() => {
+                let time = theme::significant(time_us / 1e3, 3);
+                format!("{}, {time} ms", steps::name(&training.selection, row))
+            }
+            _ => line.policy.clone(),
+        };
+        Some(format!("{}{HARD_SPACE}{setting} on {}", panel.name, theme::ranks(ranks)))
     };
     let bases: Vec<String> = training.panels.iter().filter_map(of).collect();
     if bases.is_empty() { String::new() } else { format!("Base: {}. ", bases.join("; ")) }
@@ -340,7 +349,10 @@ mod tests {
         ];
         let said = FIGURE.words(&rows);
         assert!(said.contains("on 4 ranks: resnet50 0.80 (ring) to 0.50 (tree). "), "{said}");
-        assert!(said.contains("Base: resnet50 ring on 2 ranks."), "{said}");
+        assert!(
+            said.contains("Base: resnet50 ring, bitvector, 64 MiB, 5 ms, 80.0 ms on 2 ranks."),
+            "{said}"
+        );
         assert!(said.contains("MEASURED") && !said.contains("SIMULATED"), "{said}");
         assert!(FIGURE.refusal(&rows[..1]).ends_with("for several numbers of ranks"));
         // Relative to itself, the tree has 90 of 160 ms.
@@ -385,7 +397,7 @@ mod tests {
             "SIMULATED: the same settings on the calibrated machine",
             "MEASURED (points) · ",
             " · SIMULATED (dashed, bands) ",
-            "Base: resnet50 ring on 2 ranks. All lines of a panel have the same base. Predictions have a base of their \
+            "Base: resnet50 ring, bitvector, 64 MiB, 5 ms, 80.0 ms on 2 ranks. All lines of a panel have the same base. Predictions have a base of their \
              own, the fastest of them: resnet50 ring on 2 ranks, 100 ms. Their bands are those of step times over its median. Dashed in black: ideal.",
             "There is no prediction of tree; beside their points is the fastest prediction of other algorithms.",
             "SIMULATED on machine here",
@@ -401,6 +413,36 @@ mod tests {
         // Where they reach further, the numbers at the right are theirs.
         let said = words(&[&measured, &simulated, &[predicted("ring", "16", 400e3)]]);
         assert!(said.contains(" 16 ") && said.contains(" 0.250 ring "), "{said}");
+    }
+
+    /// The passes of 80 ms take 40 ms on twice as many ranks, and steps of 100 ms take 62.5 ms in place of 50: 0.8 of what they would.
+    #[test]
+    fn with_strong_scaling_all_ranks_have_the_same_work() {
+        let on = |ranks: &str, backward_ms: &str, time_us: f64| {
+            let row =
+                step("ring", "bitvector", 64.0, 5.0).with("ranks", ranks).with("nodes", ranks);
+            let case = format!("threads/{ranks}x1/bitvector/ring/64MiB/5ms/strong");
+            row.with("case", &case)
+                .with("forward_ms", "0")
+                .with("backward_ms", backward_ms)
+                .with_estimate("time_us_p50", time_us, 100.0)
+        };
+        let rows = [on("2", "80", 100e3), on("4", "40", 62.5e3)];
+        let said = FIGURE.words(&rows);
+        assert!(said.contains("on 4 ranks: resnet50 0.80 (ring). "), "{said}");
+        assert!(said.contains("All ranks together have the same work (strong scaling)."), "{said}");
+        assert!(said.contains("resnet50, strong scaling"), "{said}");
+        // What was predicted has the same work, and other scaling another picture.
+        let predicted = |row: &synthetic::Row, time_us: f64| {
+            let row = row.with("source", "simulated").with("machine", "here").with("case", "other");
+            row.with_estimate("time_us_p50", time_us, 100.0)
+        };
+        let beside = [predicted(&rows[0], 50e3), predicted(&rows[1], 50e3)];
+        let said = FIGURE.words(&[&rows[..], &beside].concat());
+        assert!(said.contains("Predicted: resnet50 0.50."), "{said}");
+        let weak = |row: &synthetic::Row| row.with("case", "other").with("backward_ms", "80");
+        let weak = rows.each_ref().map(weak);
+        assert_eq!(FIGURE.drawings(&[rows, weak].concat()).len(), 2);
     }
 
     #[test]

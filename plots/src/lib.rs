@@ -163,6 +163,10 @@ use view::{Medium, View};
 
 /// The registry: every figure, in the order in which they are drawn.
 const FIGURES: [Figure; 23] = [
+    scaling::FIGURE,
+    efficiency::FIGURE,
+    throughput::FIGURE,
+    speedup::FIGURE,
     surface::FIGURE,
     bus_bandwidth::FIGURE,
     time_by_size::FIGURE,
@@ -170,15 +174,11 @@ const FIGURES: [Figure; 23] = [
     roofline::FIGURE,
     negotiation::FIGURE,
     control_planes::FIGURE,
-    scaling::FIGURE,
     distribution::FIGURE,
     late_ranks::FIGURE,
     gantt::FIGURE,
     gains::FIGURE,
     changes::FIGURE,
-    throughput::FIGURE,
-    efficiency::FIGURE,
-    speedup::FIGURE,
     breakdown::FIGURE,
     losses::FIGURE,
     crossover::FIGURE,

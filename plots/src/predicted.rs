@@ -33,8 +33,10 @@ impl<'a> Predicted<'a> {
         measured: &Row,
         is_own: impl Fn(&Row) -> bool,
     ) -> Option<Predicted<'a>> {
+        let is_strong = measured.is_strong();
         let conditions = |row: &Row| {
-            let times = [row.forward_ms, row.backward_ms, row.optimizer_ms];
+            let [forward_ms, backward_ms] = row.passes_ms(is_strong);
+            let times = [forward_ms, backward_ms, row.optimizer_ms];
             let sizes = [row.cache_capacity, row.segment_bytes];
             (times.map(Option::unwrap_or_default), sizes.map(Option::unwrap_or_default))
         };
@@ -136,13 +138,6 @@ impl<'a> Predicted<'a> {
             self.machine()
         )
     }
-}
-
-/// The steps of all ranks per second that were predicted.
-pub(crate) fn throughput(row: &Row) -> Estimate {
-    let ranks = row.ranks.unwrap_or_default();
-    let Estimate { value, interval } = row.time_us.map(|time_us| ranks * 1e6 / time_us);
-    Estimate { value, interval: interval.map(|(low, high)| (high, low)) }
 }
 
 /// Says in a caption of measured values that predictions are beside them.

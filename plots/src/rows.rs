@@ -231,16 +231,33 @@ impl Row {
         self.source == "simulated"
     }
 
+    /// Whether all ranks together have the same work in any world (strong scaling), and not each of them.
+    pub fn is_strong(&self) -> bool {
+        self.case.ends_with("/strong")
+    }
+
+    /// The times of forward and backward pass in milliseconds: of each rank, or with strong scaling of all ranks together.
+    pub fn passes_ms(&self, is_strong: bool) -> [Option<f64>; 2] {
+        let ranks = self.ranks.filter(|_| is_strong).unwrap_or(1.0);
+        // A share of a pass was rounded.
+        let of_work = |ms: f64| if is_strong { (100.0 * ranks * ms).round() / 100.0 } else { ms };
+        [self.forward_ms, self.backward_ms].map(|ms| ms.map(of_work))
+    }
+
     /// How fast all ranks train together: samples per second if they are known, otherwise of a measured step the
-    /// steps of all ranks per second, which is the same quantity for one sample per rank.
+    /// work of a step per second.
     pub fn throughput(&self) -> Estimate {
-        if self.is_simulated() {
-            return self.throughput_samples_s;
-        }
+        if self.is_simulated() { self.throughput_samples_s } else { self.steps_s(self.is_strong()) }
+    }
+
+    /// The steps of all ranks per second, which is the throughput for one sample per rank; with strong scaling all ranks
+    /// share a step.
+    pub fn steps_s(&self, is_strong: bool) -> Estimate {
         let Some(ranks) = self.ranks.filter(|_| self.time_us.value > Some(0.0)) else {
             return Estimate::default();
         };
-        let Estimate { value, interval } = self.time_us.map(|time_us| ranks * 1e6 / time_us);
+        let steps = if is_strong { 1.0 } else { ranks };
+        let Estimate { value, interval } = self.time_us.map(|time_us| steps * 1e6 / time_us);
         Estimate { value, interval: interval.map(|(low, high)| (high, low)) }
     }
 }

@@ -1,14 +1,15 @@
 //! Step time over the number of ranks, one line per algorithm, each at its fastest setting.
 //!
-//! Every rank has the same work for any number of ranks (weak scaling). Without communication, step
-//! time would be the same for all of them. This bound is drawn as a dashed line, and the distance
+//! Every rank has the same work for any number of ranks (weak scaling), or all ranks together have (strong scaling).
+//! Without communication, step time would be that of computation. This bound is drawn as a dashed line, and the distance
 //! from it is the cost of communication. If rows have simulations of the same settings on the
 //! calibrated machine, these are drawn too; they may continue to more ranks.
 
 use crate::axis::Axis;
 use crate::caption::Caption;
+use crate::dash::DASHES;
 use crate::distinct;
-use crate::drawing::Drawing;
+use crate::drawing::{Drawing, Point};
 use crate::page::{Entry, Page};
 use crate::panels;
 use crate::predicted::{self, Predicted};
@@ -78,8 +79,8 @@ impl<'a> Picture<'a> {
         let styled = || self.lines.iter().enumerate();
         let entries = styled().map(|(style, line)| Entry::series(style, &line.algorithm));
         page.legend(&entries.collect::<Vec<_>>());
-        let bound_ms = self.bound_ms();
-        if bound_ms.is_some() {
+        let bounds = self.bounds_ms();
+        if !bounds.is_empty() {
             page.legend(&[Entry::dashed("compute time alone, the lower bound")]);
         }
         let predicted = || self.lines.iter().filter_map(|line| line.predicted.as_ref());
@@ -90,16 +91,20 @@ impl<'a> Picture<'a> {
         };
         let ranks = distinct::ascending(all().filter_map(|row| row.ranks));
         let times = all().flat_map(|row| row.time_us.ends()).map(|time_us| time_us / 1e3);
-        let times: Vec<f64> = times.chain(bound_ms).collect();
+        let times: Vec<f64> = times.chain(bounds.iter().map(|(_, bound_ms)| *bound_ms)).collect();
         panels::single(&mut page, 180.0, 900.0, |drawing, frame| {
             let x = Axis::factor(&ranks, frame.left, frame.right);
             let y = Axis::measured(&times, frame.bottom, frame.top);
             x.draw_below(drawing, frame, "ranks");
             y.draw_left(drawing, frame, "step time (ms)");
-            if let Some(bound_ms) = bound_ms {
-                let at = y.at(bound_ms);
-                drawing.dashes((frame.left, at), (frame.right, at), theme::INK, 3.0);
+            let bound = |(ranks, bound_ms): &(f64, f64)| (x.at(*ranks), y.at(*bound_ms));
+            let mut path: Vec<Point> = bounds.iter().map(bound).collect();
+            if let [(_, first), .., (_, last)] = path[..]
+                && first == last
+            {
+                path = vec![(frame.left, first), (frame.right, first)];
             }
+            drawing.broken(&path, theme::INK, 3.0, DASHES);
             let styled_predicted =
                 || styled().filter_map(|(style, line)| Some((style, line.predicted.as_ref()?)));
             for (style, predicted) in styled_predicted() {
@@ -125,11 +130,16 @@ impl<'a> Picture<'a> {
         page.finish(&caption)
     }
 
-    /// The time of a step without communication, if it is the same in all rows.
-    fn bound_ms(&self) -> Option<f64> {
-        let mut bounds = self.selection.rows.iter().map(|row| row.bound_us);
-        let first = bounds.next()??;
-        bounds.all(|other| other == Some(first)).then_some(first / 1e3)
+    /// The time of a step without communication for each number of ranks, if it is the same in all rows of that number.
+    fn bounds_ms(&self) -> Vec<(f64, f64)> {
+        let bound_ms = |ranks: f64| {
+            let rows = self.selection.rows.iter().filter(|row| ranks_of(row) == ranks);
+            let mut bounds = rows.map(|row| row.bound_us);
+            let first = bounds.next()??;
+            bounds.all(|other| other == Some(first)).then_some((ranks, first / 1e3))
+        };
+        let ranks = self.selection.ranks().into_iter();
+        ranks.map(bound_ms).collect::<Option<_>>().unwrap_or_default()
     }
 
     /// The finding of the picture in a sentence.
@@ -148,7 +158,8 @@ impl<'a> Picture<'a> {
             let plural = if ranks == "1" { "" } else { "s" };
             format!("{time} ms on {ranks} rank{plural} ({})", self.selection.algorithm(row))
         };
-        let efficiency = theme::significant(100.0 * time_ms(first) / time_ms(last), 2);
+        let per_rank = |row: &Row| row.throughput().value.unwrap_or_default() / ranks_of(row);
+        let efficiency = theme::significant(100.0 * per_rank(last) / per_rank(first), 2);
         format!(
             "The fastest step takes {}, and {}: {efficiency} % of the throughput per rank.",
             described(first),
@@ -237,6 +248,21 @@ mod tests {
         assert!(words.contains(" · SIMULATED (dashed, bands) "), "{words}");
         assert!(words.contains("MEASURED (points) · "), "{words}");
         assert!(words.contains("30.0 ms on 2 ranks (ring), and 60.0 ms on 4"), "{words}");
+    }
+
+    /// Half of the work each, in two thirds of the time.
+    #[test]
+    fn with_strong_scaling_the_bound_falls() {
+        let strong = |nodes: &str, ranks: &str, backward_ms: &str, time_us: f64| {
+            let case = format!("threads/{nodes}x2/bitvector/ring/64MiB/5ms/strong");
+            let row = on("ring", nodes, ranks, time_us).with("case", &case);
+            row.with("backward_ms", backward_ms)
+                .with("bound_us", &(backward_ms.to_string() + "000"))
+        };
+        let rows = [strong("1", "2", "24", 30e3), strong("2", "4", "12", 20e3)];
+        let words = FIGURE.words(&rows).replace('\n', " ");
+        assert!(words.contains("and 20.0 ms on 4 ranks (ring): 75 %"), "{words}");
+        assert!(words.contains("the lower bound"), "{words}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::distinct;
 use crate::layout::Layout;
 use crate::rows::{Row, Rows};
 use crate::theme;
+use crate::work;
 
 /// Rows of one kind and the same conditions, which can share a picture.
 #[derive(Debug, Clone)]
@@ -303,6 +304,7 @@ struct Condition {
 /// The conditions that a picture does not distinguish and must not mix.
 fn conditions(row: &Row) -> Vec<Condition> {
     let number = |value: Option<f64>| value.map_or(String::new(), theme::plain);
+    let [forward_ms, backward_ms] = row.passes_ms(row.is_strong());
     let emulated = match row.emulated {
         Some(true) => "emulated",
         Some(false) => "real-nodes",
@@ -322,8 +324,9 @@ fn conditions(row: &Row) -> Vec<Condition> {
         ("cache", number(row.cache_capacity)),
         ("segment", number(row.segment_bytes)),
         ("packing", number(row.packing_bytes)),
-        ("forward", number(row.forward_ms)),
-        ("backward", number(row.backward_ms)),
+        ("", if row.is_strong() { work::STRONG.to_string() } else { String::new() }),
+        ("forward", number(forward_ms)),
+        ("backward", number(backward_ms)),
         ("optimizer", number(row.optimizer_ms)),
         ("", row.ready_order.clone()),
         ("misses", number(row.miss_share)),

@@ -1,8 +1,8 @@
 //! Throughput over ranks, one line per policy and a panel per workload: samples per second of
 //! simulated training, and of measured steps the steps of all ranks per second.
 //!
-//! Every rank has the same work for any number of ranks (weak scaling), so the ideal is a straight
-//! line.
+//! Every rank has the same work for any number of ranks (weak scaling), or all ranks together have (strong scaling), so
+//! the ideal is a straight line.
 
 use crate::axis::Axis;
 use crate::dash;
@@ -11,7 +11,6 @@ use crate::drawing::{Drawing, HARD_SPACE, Point};
 use crate::frame::Frame;
 use crate::page::{Entry, Page};
 use crate::panels::{self, Shape};
-use crate::predicted;
 use crate::rows::{Row, Rows};
 use crate::selection::ranks_of;
 use crate::training::{Line, POINTS, Panel, Training, Wanted};
@@ -55,7 +54,7 @@ fn draw_panel(training: &Training, panel: &Panel, drawing: &mut Drawing, frame: 
     let x = training.ranks_axis(drawing, frame);
     let rows = || panel.lines.iter().flat_map(|line| &line.rows);
     let predicted = panel.lines.iter().flat_map(|line| &line.predicted).flat_map(|it| &it.rows);
-    let predicted = predicted.flat_map(|row| predicted::throughput(row).ends());
+    let predicted = predicted.flat_map(|row| row.steps_s(training.is_strong()).ends());
     let values: Vec<f64> =
         rows().flat_map(|row| row.throughput().ends()).chain(predicted).collect();
     // Large numbers are in thousands, as the labels would take half the panel otherwise.
@@ -63,6 +62,7 @@ fn draw_panel(training: &Training, panel: &Panel, drawing: &mut Drawing, frame: 
     let (unit, of_unit) = match (training.is_simulated(), most >= 1e5) {
         (true, true) => (1e3, "1000 samples/s"),
         (true, false) => (1.0, "samples/s"),
+        (false, _) if training.is_strong() => (1.0, "steps/s"),
         (false, _) => (1.0, "ranks × steps/s"),
     };
     let path = ideal(panel)
@@ -75,16 +75,16 @@ fn draw_panel(training: &Training, panel: &Panel, drawing: &mut Drawing, frame: 
     let path: Vec<Point> =
         path.into_iter().map(|(ranks, value)| (x.at(ranks), y.at(value / unit))).collect();
     drawing.broken(&path, theme::INK, 3.0, dash::DASHES);
-    training.draw_predictions(panel, drawing, (&x, &y), |_, row| {
-        predicted::throughput(row).map(|all| all / unit)
+    training.draw_predictions(panel, drawing, (&x, &y), |line, row| {
+        line.predicted_steps_s(row).map(|all| all / unit)
     });
     for line in &panel.lines {
         training.draw_line(line, drawing, &x, &y, |row| row.throughput().map(|all| all / unit));
     }
     frame.draw(drawing);
-    training.draw_ends(panel.lines.iter(), drawing, frame, &y, |_, row| {
+    training.draw_ends(panel.lines.iter(), drawing, frame, &y, |line, row| {
         let beside = training.is_predicted && row.is_simulated();
-        let throughput = if beside { predicted::throughput(row) } else { row.throughput() };
+        let throughput = if beside { line.predicted_steps_s(row) } else { row.throughput() };
         Some(throughput.value? / unit)
     });
 }
@@ -118,7 +118,11 @@ fn finding(training: &Training) -> String {
         Some(format!("{}{HARD_SPACE}{samples_s} ({policy})", panel.name))
     };
     let each: Vec<String> = training.panels.iter().filter_map(most).collect();
-    let unit = if training.is_simulated() { "samples/s" } else { "steps of all ranks per second" };
+    let unit = match training.is_simulated() {
+        true => "samples/s",
+        false if training.is_strong() => "steps per second",
+        false => "steps of all ranks per second",
+    };
     format!("Most {unit} on {} ranks: {}.", theme::exact(ranks), each.join("; "))
 }
 

@@ -26,7 +26,7 @@ static TIME: Relative = Relative {
     needed: "size_bytes and time_us_p50",
     least_lines: 1,
     axis: Axis::logarithmic,
-    axis_title: "time (us)",
+    axis_title: "time (µs)",
     mark: None,
     finding,
     note: "Both axes are logarithmic.",
@@ -128,7 +128,7 @@ mod tests {
         let words = FIGURE.words(&rows);
         let finding = "At 1 of 2 sizes the library's own (mpi-allreduce) is the fastest, at the others one of ours.";
         for expected in
-            [finding, "time (us)", "message size", "4 KiB", "100", "Both axes are logarithmic."]
+            [finding, "time (µs)", "message size", "4 KiB", "100", "Both axes are logarithmic."]
         {
             assert!(words.contains(expected), "{words}\nexpected {expected}");
         }

@@ -149,6 +149,11 @@ impl<'a> Training<'a> {
         self.selection.rows.iter().any(|row| row.is_simulated())
     }
 
+    /// Whether all ranks together have the same work in any world, and not each of them.
+    pub fn is_strong(&self) -> bool {
+        self.selection.rows.iter().any(|row| row.is_strong())
+    }
+
     pub fn lines(&self) -> impl Iterator<Item = &Line<'a>> {
         self.panels.iter().flat_map(|panel| &panel.lines)
     }
@@ -308,6 +313,11 @@ impl<'a> Training<'a> {
 }
 
 impl<'a> Line<'a> {
+    /// The steps of all ranks per second that were predicted.
+    pub fn predicted_steps_s(&self, row: &Row) -> Estimate {
+        row.steps_s(self.rows.iter().any(|row| row.is_strong()))
+    }
+
     fn all(policies: &Policies, rows: &[&'a Row]) -> Vec<Line<'a>> {
         let line = |(style, policy): (usize, &String)| {
             let own = rows.iter().copied().filter(|row| policies.name(row) == *policy);

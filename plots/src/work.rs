@@ -1,18 +1,23 @@
-//! The work of a rank in a simulated step. Each work has its own panel.
+//! The work of a training step: of each rank, or with strong scaling of all ranks together. Each work has its own panel.
 
 use crate::distinct;
 use crate::rows::Row;
 use crate::theme;
 
-/// Workload, batch, and the times of forward pass, backward pass and optimizer of a row.
+/// What a step of strong scaling is called.
+pub(crate) const STRONG: &str = "strong scaling";
+
+/// Workload, batch, the times of forward pass, backward pass and optimizer of a row, and what stays the same on more ranks.
 pub(crate) fn of(row: &Row) -> Vec<String> {
     let number = |value: Option<f64>| value.map_or(String::new(), theme::plain);
+    let [forward_ms, backward_ms] = row.passes_ms(row.is_strong());
     vec![
         row.workload.clone(),
         number(row.batch),
-        number(row.forward_ms),
-        number(row.backward_ms),
+        number(forward_ms),
+        number(backward_ms),
         number(row.optimizer_ms),
+        if row.is_strong() { STRONG.to_string() } else { String::new() },
     ]
 }
 
@@ -24,14 +29,16 @@ pub(crate) fn in_order<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Vec<Strin
 /// A panel's title, such as `resnet50, 64 samples per rank`, with the times of its parts if two works
 /// would have the same title otherwise.
 pub(crate) fn title(work: &[String], works: &[Vec<String>]) -> String {
-    let alike = works.iter().filter(|other| other[..2] == work[..2]).count();
+    let is_alike = |other: &&Vec<String>| (&other[..2], &other[5]) == (&work[..2], &work[5]);
+    let alike = works.iter().filter(is_alike).count();
     let mut words = vec![work[0].clone()];
     if !work[1].is_empty() {
         let samples = if work[1] == "1" { "sample" } else { "samples" };
         words.push(format!("{} {samples} per rank", work[1]));
     }
+    words.push(work[5].clone());
     if alike > 1 {
-        let parts = ["forward", "backward", "optimizer"].iter().zip(&work[2..]);
+        let parts = ["forward", "backward", "optimizer"].iter().zip(&work[2..5]);
         let known = parts.filter(|(_, ms)| !ms.is_empty());
         words.extend(known.map(|(part, ms)| format!("{part} {ms} ms")));
     }

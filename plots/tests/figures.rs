@@ -51,9 +51,6 @@ fn assert_says(svg: &str, words: &[&str]) {
     }
 }
 
-const NO_SCALING: &str =
-    "no rows of kind `step` with status ok have time_us_p50 for several numbers of ranks";
-
 const NO_SAMPLES: &str = "no samples.csv is among the results, or no case in it has 5 steps";
 
 #[test]
@@ -72,11 +69,12 @@ fn a_sweep_becomes_every_figure() {
         ("roofline", files(&["roofline"])),
         ("negotiation", files(&["negotiation"])),
         ("control_planes", files(&["control_planes"])),
-        ("scaling", Outcome::Skipped(NO_SCALING.to_string())),
         ("distribution", Outcome::Skipped(NO_SAMPLES.to_string())),
     ];
+    let (over_ranks, drawn) = drawn.split_at(OVER_RANKS.len());
     let (drawn, simulated) = drawn.split_at(expected.len());
-    assert!(simulated.iter().all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_))));
+    let mut others = over_ranks.iter().chain(simulated);
+    assert!(others.all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_))));
     assert_eq!(drawn, expected.map(|(figure, outcome)| Drawn { figure, outcome }));
 
     for name in
@@ -162,6 +160,9 @@ fn simulations_have_their_own_colour() {
     }
 }
 
+/// Figures over several numbers of ranks come first.
+const OVER_RANKS: [&str; 4] = ["scaling", "efficiency", "throughput", "speedup"];
+
 const SIMULATED: [&str; 5] = ["throughput", "efficiency", "speedup", "breakdown", "crossover"];
 
 #[test]
@@ -219,8 +220,9 @@ fn comparisons_become_pictures_and_their_wrong_fields_are_named() {
 fn figures_without_rows_are_skipped_with_a_reason() {
     let (_, drawn) = figures("steps_only", &grid(&["ring"], &[64.0], &[5.0]));
     let reason = "no row of kind `allreduce` or `message`; run a sweep of message sizes";
-    assert!(matches!(drawn[0].outcome, Outcome::Files(_)));
-    assert_eq!(drawn[1].outcome, Outcome::Skipped(reason.to_string()));
+    let of_layouts = &drawn[OVER_RANKS.len()..];
+    assert!(matches!(of_layouts[0].outcome, Outcome::Files(_)));
+    assert_eq!(of_layouts[1].outcome, Outcome::Skipped(reason.to_string()));
 
     let (_, drawn) = figures("nothing", &[]);
     let figures: Vec<&str> = drawn.iter().map(|drawn| drawn.figure).collect();
@@ -232,7 +234,6 @@ fn figures_without_rows_are_skipped_with_a_reason() {
         "roofline",
         "negotiation",
         "control_planes",
-        "scaling",
         "distribution",
         "ranks",
         "step",
@@ -242,10 +243,9 @@ fn figures_without_rows_are_skipped_with_a_reason() {
     assert_eq!(
         figures,
         [
-            &of_what_ran[..],
-            &SIMULATED[..4],
-            &["losses"],
-            &SIMULATED[4..],
+            &OVER_RANKS[..],
+            &of_what_ran,
+            &["breakdown", "losses", "crossover"],
             &["validation", "against", "against_surface", "autotune"]
         ]
         .concat()
@@ -263,8 +263,10 @@ fn other_conditions_become_other_files_and_their_failures_a_reason() {
     let (folder, drawn) = figures("conditions", &rows);
     let files = ["mpi.svg", "mpi.png", "threads.svg", "threads.png"];
     let files = files.map(|end| folder.join(format!("surface_{end}"))).to_vec();
-    assert_eq!(drawn[0].outcome, Outcome::Files(files));
-    let Outcome::Skipped(reason) = &drawn[1].outcome else { panic!("{:?}", drawn[1]) };
+    let surface = drawn.iter().position(|drawn| drawn.figure == "surface").unwrap();
+    assert_eq!(drawn[surface].outcome, Outcome::Files(files));
+    let failed = &drawn[surface + 1].outcome;
+    let Outcome::Skipped(reason) = failed else { panic!("{failed:?}") };
     assert!(reason.contains("for nccl has status ok"), "{reason}");
 }
 
@@ -273,9 +275,9 @@ fn one_value_on_each_axis_is_drawn() {
     let one = message("allreduce", "ring", 65536.0);
     let rows = [step("ring", "coordinator", 64.0, 5.0), one.clone(), one.with("algorithm", "tree")];
     let (_, drawn) = figures("single", &rows);
-    let (of_worlds, others) = drawn.split_at(6);
-    assert!(of_worlds.iter().all(|drawn| matches!(drawn.outcome, Outcome::Files(_))), "{drawn:?}");
-    assert_eq!([others[0].figure, others[1].figure], ["control_planes", "scaling"]);
+    let (of_layouts, others) = drawn[OVER_RANKS.len()..].split_at(6);
+    assert!(of_layouts.iter().all(|drawn| matches!(drawn.outcome, Outcome::Files(_))), "{drawn:?}");
+    assert_eq!(others[0].figure, "control_planes");
 }
 
 #[test]
@@ -457,8 +459,9 @@ fn a_figure_with_too_much_for_a_column_is_told() {
     let folder = folder("wide");
     let options = Options { paper: true, ..Options::default() };
     let drawn = draw(&rows, &folder, options, |_| {}).unwrap();
-    let Outcome::Skipped(reason) = &drawn[1].outcome else { panic!("{:?}", drawn[1]) };
-    assert_eq!(drawn[1].figure, "surface");
+    let is_told = |it: &&Drawn| it.figure == "surface" && matches!(it.outcome, Outcome::Skipped(_));
+    let told = drawn.iter().find(is_told).unwrap();
+    let Outcome::Skipped(reason) = &told.outcome else { panic!("{told:?}") };
     assert!(reason.starts_with("does not fit a single column: `"), "{reason}");
     assert!(reason.contains(" would have less than 8 points (and "), "{reason}");
     assert!(!folder.join("surface_single.svg").exists());
