@@ -25,7 +25,6 @@ mod validate;
 mod verify;
 
 use std::error::Error;
-use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -173,27 +172,6 @@ fn voice() -> fn(&str) {
         Some(Launched { rank: 1.., .. }) => |_| {},
         _ => |sentence| eprintln!("{sentence}"),
     }
-}
-
-/// The words of a command without options that take a value, and without flags.
-fn without<'o, W: AsRef<OsStr>>(
-    mut words: impl Iterator<Item = W>,
-    options: &'o [&str],
-    flags: &'o [&str],
-) -> impl Iterator<Item = W> {
-    std::iter::from_fn(move || {
-        loop {
-            let word = words.next()?;
-            let text = word.as_ref().to_string_lossy();
-            let is_joined = text.split_once('=').is_some_and(|(name, _)| options.contains(&name));
-            if options.contains(&&*text) {
-                words.next();
-            } else if !is_joined && !flags.contains(&&*text) {
-                drop(text);
-                return Some(word);
-            }
-        }
-    })
 }
 
 /// Finds the configuration that the user requests, by path or name, on disk or embedded.

@@ -1,5 +1,6 @@
 //! Where a run's numbers come from, and how to repeat it.
 
+use results::command::{OF_A_LAUNCH, OF_RESULTS, without};
 use results::inputs;
 use results::provenance::{Launch, Machine};
 use serde::Serialize;
@@ -16,7 +17,7 @@ pub struct Origin {
     pub run: String,
     /// Its launches.
     pub launches: Vec<Facts>,
-    /// Lines that repeat the last launch; none without a provenance.
+    /// Lines that repeat the run, as its first launch began it; none without a provenance.
     pub repeat: Vec<String>,
     /// The configuration in effect, as JSON.
     pub config: String,
@@ -41,7 +42,7 @@ impl Origin {
         Origin {
             run: run.path.display().to_string(),
             launches: run.launches.iter().map(Facts::of).collect(),
-            repeat: run.launches.last().map(repeat).unwrap_or_default(),
+            repeat: run.launches.first().map(repeat).unwrap_or_default(),
             config: run.config.clone(),
         }
     }
@@ -126,20 +127,38 @@ fn repeat(launch: &Launch) -> Vec<String> {
     let commit = launch.commit.trim_end_matches("-dirty");
     if !commit.is_empty() && commit != "unknown" {
         lines.push(format!("git checkout {commit}"));
-        lines.push("cargo build --release".into());
+        let features = if launch.nodes.is_empty() { "" } else { " --features mpi" };
+        lines.push(format!("cargo build --release{features}"));
     }
     // A job's own variables are those of its scheduler.
     let variables = launch.environment.iter().filter(|(name, _)| !name.starts_with(OF_JOBS));
     lines.extend(variables.map(|(name, value)| format!("export {name}={}", quoted(value))));
-    let processes: usize = launch.nodes.iter().map(|node| node.ranks.len()).sum();
-    if processes > 0 {
-        let nodes = launch.nodes.len();
-        lines.push(format!(
-            "# {processes} processes on {nodes} nodes, started by srun or mpirun, of"
-        ));
-    }
-    lines.push(command(&launch.command));
+    lines.push(started(launch));
     lines
+}
+
+/// The command that starts a launch again, with a new folder of results.
+fn started(launch: &Launch) -> String {
+    let words: Vec<String> =
+        without(launch.command.iter().cloned(), &OF_RESULTS, &OF_A_LAUNCH).collect();
+    let processes: usize = launch.nodes.iter().map(|node| node.ranks.len()).sum();
+    if processes == 0 {
+        return command(&words);
+    }
+    let nodes = launch.nodes.len();
+    let is_job = launch.environment.iter().any(|(name, _)| name == "SLURM_JOB_ID");
+    let is_driven = launch.command.iter().any(|word| word == "--until" || word == "--go-on");
+    if !is_job {
+        return format!("mpirun -n {processes} {}", command(&words));
+    }
+    if !is_driven {
+        return format!("srun --nodes={nodes} --ntasks={processes} {}", command(&words));
+    }
+    // The batch script adds the transport, the nodes and the ranks of the job.
+    let options = ["--transport", "--nodes", "--ranks-per-node"];
+    let own: Vec<String> = without(words.into_iter().skip(2), &options, &[]).collect();
+    let ranks = processes / nodes;
+    format!("sbatch --nodes={nodes} --ntasks-per-node={ranks} slurm/sweep.sh {}", command(&own))
 }
 
 /// A command as one types it.
@@ -190,7 +209,18 @@ mod tests {
         let node = NodeFacts { ranks: vec![(0, vec![0]), (1, vec![1])], ..NodeFacts::default() };
         let job = Launch { nodes: vec![node.clone(), node], ..launch };
         let lines = repeat(&job);
-        assert_eq!(lines[3], "# 4 processes on 2 nodes, started by srun or mpirun, of");
+        assert_eq!(lines[1], "cargo build --release --features mpi");
+        assert_eq!(lines[3], "srun --nodes=2 --ntasks=4 kolo sweep quick");
+        let by_hand = Launch { environment: Vec::new(), ..job.clone() };
+        assert_eq!(repeat(&by_hand)[2], "mpirun -n 4 kolo sweep quick");
+        // As the driver of a job starts it, for a time that is over.
+        let words = "target/release/kolo sweep configs/cluster.toml --out results/a --go-on --transport mpi --nodes 2 \
+                     --ranks-per-node 2 --until 1795596355 --budget 1440s";
+        let driven = Launch { command: words.split(' ').map(String::from).collect(), ..job };
+        assert_eq!(
+            repeat(&driven)[3],
+            "sbatch --nodes=2 --ntasks-per-node=2 slurm/sweep.sh configs/cluster.toml --budget 1440s"
+        );
         assert_eq!(repeat(&Launch::default()), Vec::<String>::new());
     }
 }

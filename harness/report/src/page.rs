@@ -143,7 +143,11 @@ impl Page {
 /// The figures of a page, and those that it has no room for, with the reason.
 fn figures(pictures: Vec<plots::Picture>) -> (Vec<Figure>, Vec<(String, String)>) {
     let (mut figures, mut too_large, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for picture in pictures {
+    let titles: Vec<String> = pictures.iter().map(|picture| picture.title.clone()).collect();
+    for mut picture in pictures {
+        if titles.iter().filter(|title| **title == picture.title).count() > 1 {
+            picture.title = apart(&picture);
+        }
         if bytes + picture.svg.len() > MOST_FIGURE_BYTES {
             let size = picture.svg.len() as f64 / 1e6;
             let why = format!("its {size:.1} MB do not fit the page; `kolo plot` draws it");
@@ -154,6 +158,17 @@ fn figures(pictures: Vec<plots::Picture>) -> (Vec<Figure>, Vec<(String, String)>
         figures.push(Figure::of(picture));
     }
     (figures, too_large)
+}
+
+/// The title of one of several pictures of a figure, with the conditions in which they differ.
+fn apart(picture: &plots::Picture) -> String {
+    let conditions = picture.stem.trim_start_matches(picture.figure);
+    let words: Vec<String> =
+        conditions.split('_').filter(|it| !it.is_empty()).map(|it| it.replace('-', " ")).collect();
+    if words.is_empty() {
+        return picture.title.clone();
+    }
+    format!("{}: {}", picture.title, words.join(", "))
 }
 
 /// The workloads of the runs, and their folders.

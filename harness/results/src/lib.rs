@@ -3,6 +3,7 @@
 pub mod accounting;
 pub mod block;
 pub mod columnar;
+pub mod command;
 pub mod compare;
 pub mod conclusion;
 pub mod conditions;

@@ -72,6 +72,14 @@ fn every_reference_run_has_a_report_that_is_one_small_file() {
         for link in links {
             assert!(link.starts_with('#') || link == "data:,", "{}: {link}", run.display());
         }
+        let headings = page.split("<h3 class=\"unseen\"").skip(1);
+        let mut headings: Vec<&str> = headings.map(|rest| between(rest, ">", "<")).collect();
+        headings.sort_unstable();
+        assert!(
+            headings.windows(2).all(|pair| pair[0] != pair[1]),
+            "{}: {headings:?}",
+            run.display()
+        );
         let title = between(&page, "<title>", "</title>");
         assert!(title.ends_with(" · kolo report"), "{title}");
     }
@@ -102,7 +110,7 @@ fn the_quick_sweep_is_told_from_the_verdict_to_its_command() {
         "Training steps <small>48 rows",
         "aria-sort=\"ascending\">step time (ms)",
         &format!("git checkout {}", provenance.launches[0].commit),
-        "target/release/kolo sweep configs/quick.toml --out results/reference/quick",
+        "target/release/kolo sweep configs/quick.toml",
         "The run wrote no timelines; kolo sweep --timeline writes them",
     ];
     let page = page.replace("&#x2f;", "/");

@@ -13,8 +13,9 @@ use results::conclusion::Conclusion;
 use serde_json::{Value, json};
 
 /// Folders of reference runs, one of each kind.
-const RUNS: [&[&str]; 8] = [
+const RUNS: [&[&str]; 9] = [
     &["quick"],
+    &["cluster"],
     &["tune/four-nodes"],
     &["tune/four-nodes", "tune/four-nodes-busy"],
     &["control-planes"],

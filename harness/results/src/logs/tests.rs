@@ -83,6 +83,21 @@ fn osu_allreduce_is_read_with_and_without_further_columns() {
     assert_eq!(bandwidths(Some(&Topology::uniform(2, 2))), (4, Some(0.004)));
 }
 
+/// What OSU micro-benchmarks 5.3 printed: two ranks of Open MPI 4.1.4 on one machine.
+#[test]
+fn logs_of_the_osu_micro_benchmarks_are_read() {
+    let allreduce = log("osu-5.3-allreduce.txt");
+    assert_eq!((allreduce.format, allreduce.tables.len()), (Format::Osu, 1));
+    let table = &allreduce.tables[0];
+    assert_eq!((&table.operation, table.points.len()), (&Operation::AllReduce, 19));
+    let last = &table.points[18];
+    assert_eq!((last.size_bytes, last.time_us, last.time_us_min), (1 << 20, 234.2, Some(234.17)));
+    let latency = log("osu-5.3-latency.txt");
+    assert_eq!(latency.tables[0].operation, Operation::Message);
+    assert_eq!(latency.tables[0].points[1].time_us, 0.19);
+    assert_eq!(latency.tables[0].points.last().unwrap().size_bytes, 4 << 20);
+}
+
 #[test]
 fn osu_programs_are_told_apart() {
     for (title, header, expected) in [

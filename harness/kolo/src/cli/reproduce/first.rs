@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use results::command::{OF_A_LAUNCH, OF_RESULTS, without};
 use results::provenance::{Launch, PROVENANCE, Provenance};
 
 use super::answers;
-use crate::cli::{usage, without};
+use crate::cli::usage;
 
 /// What a run was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +34,6 @@ pub struct First {
     /// The words of its command after the program's name, without those for results.
     pub words: Vec<String>,
 }
-
-/// Options for the results of a run, or for one launch of it.
-const OF_RESULTS: [&str; 7] =
-    ["--out", "--until", "--out-prefix", "-J", "--output-file", "--output_file", "--format"];
-const OF_A_LAUNCH: [&str; 5] = ["--resume", "--go-on", "--after-break", "--retry-failed", "--json"];
 
 /// Options that `kolo bench` calls like those of others, and that choose the layout of its tables.
 const OF_A_BENCH: &str = "--format";

@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Arguments;
-use crate::cli::{Exit, plot, usage, without};
+use crate::cli::{Exit, plot, usage};
+use results::command::without;
 use results::conclusion::{CONCLUSION, Conclusion, ToCopy};
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject};
 use results::record::{Earlier, Output, Store};
