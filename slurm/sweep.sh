@@ -5,7 +5,7 @@
 # submits one job for each number of nodes, one after the other. To run another command of kolo on all ranks of a job:
 # KOLO_SITE=SITE sbatch -N4 slurm/sweep.sh tune OPTIONS, or bench, calibrate, validate.
 #SBATCH --job-name=kolo
-#SBATCH --nodes=1-4
+#SBATCH --nodes=1-8
 #SBATCH --time=01:00:00
 #SBATCH --exclusive
 #SBATCH --mem=0
