@@ -22,7 +22,10 @@ loaded() {
     fi
     status=0
     "$@" --out "$out/$name" >/dev/null 2>&1 || status=$?
-    [ -z "$load" ] || { kill "$load" 2>/dev/null; wait "$load" || :; }
+    if [ -n "$load" ]; then
+        kill "$load" 2>/dev/null || :
+        wait "$load" || :
+    fi
     echo "$name: status $status"
     sed 's/^/    /' "$out/$name/summary.txt"
 }

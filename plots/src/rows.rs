@@ -239,13 +239,12 @@ impl Row {
     /// The times of forward and backward pass in milliseconds: of each rank, or with strong scaling of all ranks together.
     pub fn passes_ms(&self, is_strong: bool) -> [Option<f64>; 2] {
         let ranks = self.ranks.filter(|_| is_strong).unwrap_or(1.0);
-        // A share of a pass was rounded.
+        // Shares times ranks differ in their last digits.
         let of_work = |ms: f64| if is_strong { (100.0 * ranks * ms).round() / 100.0 } else { ms };
         [self.forward_ms, self.backward_ms].map(|ms| ms.map(of_work))
     }
 
-    /// How fast all ranks train together: samples per second if they are known, otherwise of a measured step the
-    /// work of a step per second.
+    /// How fast all ranks train together: samples per second of a simulated step, [`Row::steps_s`] of a measured one.
     pub fn throughput(&self) -> Estimate {
         if self.is_simulated() { self.throughput_samples_s } else { self.steps_s(self.is_strong()) }
     }

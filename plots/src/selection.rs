@@ -324,7 +324,7 @@ fn conditions(row: &Row) -> Vec<Condition> {
         ("cache", number(row.cache_capacity)),
         ("segment", number(row.segment_bytes)),
         ("packing", number(row.packing_bytes)),
-        ("", if row.is_strong() { work::STRONG.to_string() } else { String::new() }),
+        ("", work::scaling(row).to_string()),
         ("forward", number(forward_ms)),
         ("backward", number(backward_ms)),
         ("optimizer", number(row.optimizer_ms)),

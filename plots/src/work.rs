@@ -4,8 +4,14 @@ use crate::distinct;
 use crate::rows::Row;
 use crate::theme;
 
-/// What a step of strong scaling is called.
-pub(crate) const STRONG: &str = "strong scaling";
+/// What stays the same on more ranks, of rows of training steps.
+pub(crate) fn scaling(row: &Row) -> &'static str {
+    match row.kind.as_str() {
+        "step" if row.is_strong() => "strong scaling",
+        "step" => "weak scaling",
+        _ => "",
+    }
+}
 
 /// Workload, batch, the times of forward pass, backward pass and optimizer of a row, and what stays the same on more ranks.
 pub(crate) fn of(row: &Row) -> Vec<String> {
@@ -17,7 +23,7 @@ pub(crate) fn of(row: &Row) -> Vec<String> {
         number(forward_ms),
         number(backward_ms),
         number(row.optimizer_ms),
-        if row.is_strong() { STRONG.to_string() } else { String::new() },
+        scaling(row).to_string(),
     ]
 }
 
@@ -36,11 +42,13 @@ pub(crate) fn title(work: &[String], works: &[Vec<String>]) -> String {
         let samples = if work[1] == "1" { "sample" } else { "samples" };
         words.push(format!("{} {samples} per rank", work[1]));
     }
-    words.push(work[5].clone());
+    let is_strong = work[5].starts_with("strong");
+    words.extend(is_strong.then(|| work[5].clone()));
     if alike > 1 {
         let parts = ["forward", "backward", "optimizer"].iter().zip(&work[2..5]);
         let known = parts.filter(|(_, ms)| !ms.is_empty());
         words.extend(known.map(|(part, ms)| format!("{part} {ms} ms")));
+        words.extend(is_strong.then(|| "passes of all ranks together".to_string()));
     }
     words.retain(|word| !word.is_empty());
     words.join(", ")

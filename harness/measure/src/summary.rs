@@ -254,7 +254,7 @@ impl Change {
         let percent = percents.max_by(f64::total_cmp)?;
         let over_best = |row: &StepRow| {
             let confidence = confidence(row)?;
-            confidence.over_best.zip(confidence.over_best_low)
+            Some((confidence.over_best?, confidence.over_best_low.unwrap_or(1.0)))
         };
         let (mib, ms, _) = HOROVOD_DEFAULTS[0];
         let default = default_row(rows, best, mib, ms).and_then(over_best);
@@ -269,8 +269,8 @@ impl Change {
         })
     }
 
-    /// No recommendation can rest on such a run. Load makes effects look larger, and less certain, than they are; so their
-    /// lower end counts.
+    /// No recommendation can rest on such a run. Load makes effects look larger, and makes them less certain. So their lower
+    /// end counts.
     fn is_more_than_the_effect(&self) -> bool {
         self.percent > self.effect_percent_low
     }
@@ -280,12 +280,13 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Change { percent, effect_percent, effect_percent_low, is_default } = self;
         let other = if *is_default { "Horovod's default" } else { "the slowest setting" };
-        write!(
-            f,
-            "the machine changed its speed by {percent:.0} %, and {other} is {effect_percent:.0} % slower than the fastest"
-        )?;
+        write!(f, "the machine changed its speed by {percent:.0} %, and {other} is ")?;
+        if *effect_percent < 0.5 {
+            return f.write_str("no slower than the fastest");
+        }
+        write!(f, "{effect_percent:.0} % slower than the fastest")?;
         match effect_percent_low {
-            low if *low > 0.0 => write!(f, ", at least {low:.0} %"),
+            low if *low >= 0.5 => write!(f, ", at least {low:.0} %"),
             _ => f.write_str(", or perhaps no slower"),
         }
     }

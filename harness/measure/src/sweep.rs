@@ -378,7 +378,7 @@ impl Sweep<'_> {
         let known = self.longest.get(&index).or_else(|| self.longest.values().max());
         let needed =
             known.map_or_else(|| self.plan.estimate(&self.plan.cases[index]), |&time| time);
-        let needed = needed + needed / 2 + Duration::from_secs(1);
+        let needed = needed + reserve(needed);
         (left < needed).then(|| format!("{:.0} s are left", left.as_secs_f64()))
     }
 
@@ -471,6 +471,11 @@ impl Sweep<'_> {
         self.rows.insert(row.case().to_string(), row);
         Ok(())
     }
+}
+
+/// What a block may take beyond the time that it took before.
+fn reserve(took: Duration) -> Duration {
+    took / 2 + Duration::from_secs(1)
 }
 
 /// Some case that can be measured here is not done.

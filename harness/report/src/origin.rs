@@ -154,11 +154,11 @@ fn started(launch: &Launch) -> String {
     if !is_driven {
         return format!("srun --nodes={nodes} --ntasks={processes} {}", command(&words));
     }
-    // The batch script adds the transport, the nodes and the ranks of the job.
-    let options = ["--transport", "--nodes", "--ranks-per-node"];
-    let own: Vec<String> = without(words.into_iter().skip(2), &options, &[]).collect();
+    // The batch script adds the nodes and the ranks of the job, and MPI if no other transport is asked for.
+    let own = without(words.into_iter().skip(2), &["--nodes", "--ranks-per-node"], &[]);
+    let own = command(&own.collect::<Vec<_>>()).replace(" --transport mpi", "");
     let ranks = processes / nodes;
-    format!("sbatch --nodes={nodes} --ntasks-per-node={ranks} slurm/sweep.sh {}", command(&own))
+    format!("sbatch --nodes={nodes} --ntasks-per-node={ranks} slurm/sweep.sh {own}")
 }
 
 /// A command as one types it.
@@ -216,11 +216,14 @@ mod tests {
         // As the driver of a job starts it, for a time that is over.
         let words = "target/release/kolo sweep configs/cluster.toml --out results/a --go-on --transport mpi --nodes 2 \
                      --ranks-per-node 2 --until 1795596355 --budget 1440s";
-        let driven = Launch { command: words.split(' ').map(String::from).collect(), ..job };
-        assert_eq!(
-            repeat(&driven)[3],
-            "sbatch --nodes=2 --ntasks-per-node=2 slurm/sweep.sh configs/cluster.toml --budget 1440s"
-        );
+        let driven = |words: &str| {
+            let command = words.split(' ').map(String::from).collect();
+            repeat(&Launch { command, ..job.clone() }).remove(3)
+        };
+        let line = "sbatch --nodes=2 --ntasks-per-node=2 slurm/sweep.sh configs/cluster.toml";
+        assert_eq!(driven(words), format!("{line} --budget 1440s"));
+        let gpus = words.replace("--transport mpi", "--transport nccl");
+        assert_eq!(driven(&gpus), format!("{line} --transport nccl --budget 1440s"));
         assert_eq!(repeat(&Launch::default()), Vec::<String>::new());
     }
 }

@@ -162,9 +162,8 @@ fn figures(pictures: Vec<plots::Picture>) -> (Vec<Figure>, Vec<(String, String)>
 
 /// The title of one of several pictures of a figure, with the conditions in which they differ.
 fn apart(picture: &plots::Picture) -> String {
-    let conditions = picture.stem.trim_start_matches(picture.figure);
-    let words: Vec<String> =
-        conditions.split('_').filter(|it| !it.is_empty()).map(|it| it.replace('-', " ")).collect();
+    let conditions = picture.stem.strip_prefix(picture.figure).unwrap_or_default();
+    let words: Vec<&str> = conditions.split('_').filter(|it| !it.is_empty()).collect();
     if words.is_empty() {
         return picture.title.clone();
     }

@@ -246,6 +246,7 @@ const ENUMERATED: usize = 8;
 
 /// Random resamples are drawn in so many parts, each with random numbers of its own: any number of threads gives the same.
 const PARTS: usize = 20;
+const _: () = assert!(RESAMPLES.is_multiple_of(PARTS));
 
 /// The means of a value and of its square over resamples of units; `value` is given how often each unit is drawn.
 fn moments(count: usize, value: impl Fn(&[usize]) -> f64 + Sync) -> [f64; 2] {
@@ -313,7 +314,8 @@ fn student(count: usize) -> f64 {
     student.inverse_cdf((1.0 + CONFIDENCE) / 2.0)
 }
 
-/// The samples of units, sorted, for medians of many resamples.
+/// The samples of units, sorted, for medians of many resamples. It takes 16 kB of memory for each unit, up to [`SAMPLES_MAX`]
+/// of them.
 struct Sorted {
     values: Vec<f64>,
     /// For each value how many samples of each unit are up to it.

@@ -157,7 +157,8 @@ fn listed(lists: &[Vec<String>], workload: &Workload) -> Result<Vec<Vec<TensorId
 
 /// A warning if groups are larger than the fusion threshold: they are cut into several messages, as in
 /// Horovod (issue 2616).
-/// `size_bytes` is the size of a gradient on the wire.
+///
+/// `size_bytes` is the size of a gradient on the wire, in bytes.
 pub fn too_large(
     groups: &[Vec<TensorId>],
     size_bytes: impl Fn(TensorId) -> usize,

@@ -60,13 +60,14 @@ impl Calibration {
     /// All parameters. If small messages have no protocol of their own (they would be faster with that of large
     /// ones, or large ones with theirs), there is only `large`, of all sizes.
     pub fn estimates(&self) -> Estimates {
-        let (samples, small) = (self.samples(), self.with_small());
-        let values = self.values(&samples, &small);
+        let samples = self.samples();
+        let with_small = self.with_small(&samples);
+        let values = self.values(&samples, &with_small);
         let mut resampled: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let mut random = ChaCha8Rng::seed_from_u64(1);
         for _ in 0..RESAMPLES {
             let again = samples.iter().map(|pair| pair.each_ref().map(|of| draw(of, &mut random)));
-            for (key, value) in self.values(&again.collect::<Vec<_>>(), &small) {
+            for (key, value) in self.values(&again.collect::<Vec<_>>(), &with_small) {
                 resampled.entry(key).or_default().push(value);
             }
         }
@@ -87,7 +88,7 @@ impl Calibration {
             [0, 1].map(|form| point.samples[form][marks[form]..].to_vec())
         };
         let samples: Vec<_> = self.points.iter().zip(marks).map(since).collect();
-        let values = self.values(&samples, &self.with_small());
+        let values = self.values(&samples, &self.with_small(&self.samples()));
         let alone = |(key, value)| (key, Estimate { value, low: value, high: value });
         values.into_iter().map(alone).collect()
     }
@@ -97,10 +98,10 @@ impl Calibration {
         self.points.iter().map(|point| point.samples.clone()).collect()
     }
 
-    /// Where small messages have a protocol of their own, by all samples. Some samples are divided into the same
-    /// protocols, so that a parameter has one meaning.
-    fn with_small(&self) -> Vec<Reach> {
-        let curves = self.curves(&self.samples());
+    /// Where small messages have a protocol of their own. Resamples have the protocols of all samples, so that a parameter
+    /// means the same in each.
+    fn with_small(&self, samples: &[[Vec<f64>; 2]]) -> Vec<Reach> {
+        let curves = self.curves(samples);
         let reaches = [Reach::Inside, Reach::Between].into_iter();
         reaches.filter(|&reach| lines(&curves.of(reach, COPYING)).differ()).collect()
     }
@@ -110,15 +111,15 @@ impl Calibration {
         Curves { calibration: self, steps_s: self.points.iter().zip(samples).map(step_s).collect() }
     }
 
-    /// Parameters from some samples of all points; `small`: where small messages have a protocol of their own.
-    fn values(&self, samples: &[[Vec<f64>; 2]], small: &[Reach]) -> BTreeMap<String, f64> {
+    /// Parameters from some samples of all points; see [`Calibration::with_small`].
+    fn values(&self, samples: &[[Vec<f64>; 2]], with_small: &[Reach]) -> BTreeMap<String, f64> {
         let curves = self.curves(samples);
         let mut values = BTreeMap::from([(LAUNCH_US.into(), self.launch_us(samples))]);
         for (reach, level) in [(Reach::Inside, "socket"), (Reach::Between, "network")] {
             if curves.of(reach, COPYING).is_empty() {
                 continue;
             }
-            let fitted = curves.fitted(reach, small.contains(&reach));
+            let fitted = curves.fitted(reach, with_small.contains(&reach));
             // Between nodes the same happens to bytes that have arrived as on them, but with less noise
             // there.
             if reach == Reach::Inside || self.ranks_per_node == 1 {
@@ -321,7 +322,32 @@ impl Fitted {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Effort;
+    use super::super::runner::Threads;
     use super::*;
+    use crate::back_ends;
+
+    /// Of a line for all sizes, some resamples would have two protocols, and a latency of large messages.
+    #[test]
+    fn resamples_have_the_protocols_of_all_samples() {
+        let threads = Threads::new(2);
+        let mut calibration = Calibration::new(&threads, &Effort::DEFAULT);
+        calibration.back_end = back_ends::default_of_processes();
+        let mut random = ChaCha8Rng::seed_from_u64(4);
+        for point in &mut calibration.points {
+            let latency_s = if point.shape == Shape::Burst { 1e-5 } else { 1e-4 };
+            let step_s = latency_s + 3.3e-8 * point.bytes as f64;
+            for (samples, length) in point.samples.iter_mut().zip(point.lengths) {
+                let one = |_| length as f64 * step_s * random.random_range(0.96..1.04);
+                *samples = (0..5).map(one).collect();
+            }
+        }
+        let estimates = calibration.estimates();
+        assert!(!estimates.contains_key("socket.small.alpha_us"), "{estimates:?}");
+        let alpha_us = estimates["socket.large.alpha_us"];
+        let is_near = |end: f64| (end / alpha_us.value - 1.0).abs() < 0.2;
+        assert!(is_near(alpha_us.low) && is_near(alpha_us.high), "{alpha_us:?}");
+    }
 
     /// On a link of 1 ms per message, with all of the latency of a real one.
     #[test]

@@ -70,7 +70,7 @@ pub fn line(points: &[(f64, f64)]) -> LinearFit {
     line
 }
 
-/// The slope of most lines from an intercept through the points of one range.
+/// The median slope of lines from an intercept through the points of one range, in seconds per byte.
 fn slope_s(points: &[(f64, f64)], intercept_s: f64) -> f64 {
     let longest = points.last().map_or(0.0, |&(bytes, _)| bytes);
     let long = points.iter().filter(|&&(bytes, _)| bytes >= longest / LONG);
@@ -116,6 +116,17 @@ mod tests {
             assert_eq!(all.intercept_s, small.intercept_s);
             assert!(all.slope_s > large.slope_s, "{all:?}");
         }
+    }
+
+    #[test]
+    fn protocols_differ_if_each_is_faster_for_its_sizes() {
+        let with = |small: [f64; 2], large: [f64; 2]| {
+            let line = |[intercept_s, slope_s]: [f64; 2]| LinearFit { intercept_s, slope_s };
+            LinearFits { small: line(small), large: line(large), ..LinearFits::default() }.differ()
+        };
+        assert!(with([1.0, 2.0], [2.0, 1.0]));
+        assert!(!with([2.0, 1.0], [1.0, 2.0]) && !with([1.0, 1.0], [2.0, 1.0]));
+        assert!(!LinearFits::alike(LinearFit { intercept_s: 1.0, slope_s: 1.0 }).differ());
     }
 
     #[test]

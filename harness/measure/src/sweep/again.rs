@@ -79,16 +79,15 @@ impl Sweep<'_> {
         let needed = |blocks: &[Key]| -> Duration { blocks.iter().map(takes).sum() };
         // Blocks that are set aside give their time back.
         let left = |blocks: &[Key]| {
-            self.time_left(course, blocks.iter().filter_map(|key| self.took.get(key)).sum())
+            let back = blocks.iter().filter_map(|key| self.took.get(key)).sum();
+            self.time_left(course, back).checked_sub(needed(blocks))
         };
-        let all = &unsteady.disturbed;
-        let fit = |count: &usize| needed(&all[..*count]) <= left(&all[..*count]);
-        let count = (0..=all.len()).rev().find(fit).unwrap_or_default();
-        let (fitting, others) = all.split_at(count);
-        let left = left(fitting).saturating_sub(needed(fitting));
-        let short = (!others.is_empty()).then(|| [needed(others), left]);
+        let count = first_that_fit(&unsteady.disturbed, |blocks| left(blocks).is_some());
+        let (fitting, others) = unsteady.disturbed.split_at(count);
+        let short =
+            (!others.is_empty()).then(|| [needed(others), left(fitting).unwrap_or_default()]);
         let aside: BTreeSet<Key> = fitting.iter().cloned().collect();
-        let again = Again { measured: count, short, unsteady };
+        let mut again = Again { measured: 0, short, unsteady };
         if aside.is_empty() {
             return Ok((Some(again), None));
         }
@@ -102,6 +101,7 @@ impl Sweep<'_> {
                     return Ok((Some(again), Some(why)));
                 }
                 self.take(index, block, order)?;
+                again.measured += 1;
             }
         }
         for (name, reason) in reasons {
@@ -176,18 +176,41 @@ impl Sweep<'_> {
         let Measure { launches, budget_seconds, .. } = self.plan.config.measure;
         let share =
             |budget: Duration| (budget / launches as u32 + back).saturating_sub(self.useful());
-        let until =
-            course.until.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
+        let reserve = super::reserve(self.longest.values().max().copied().unwrap_or_default());
+        let until = course.until.map(|until| {
+            let left = until.duration_since(SystemTime::now()).unwrap_or_default();
+            left.saturating_sub(reserve)
+        });
         let limits =
             [Some(share(Duration::from_secs_f64(budget_seconds))), self.budget.map(share), until];
         limits.into_iter().flatten().min().unwrap_or_default()
     }
 }
 
+/// How many of the first blocks fit. A round is not divided, because the settings of a round are compared with each other.
+fn first_that_fit(blocks: &[Key], fit: impl Fn(&[Key]) -> bool) -> usize {
+    let is_between = |&count: &usize| match (blocks.get(count.wrapping_sub(1)), blocks.get(count)) {
+        (Some((_, before)), Some((_, after))) => before != after,
+        _ => true,
+    };
+    let counts = (1..=blocks.len()).rev().filter(is_between);
+    { counts }.find(|&count| fit(&blocks[..count])).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use results::levels::Segment;
+
+    #[test]
+    fn as_many_whole_rounds_as_fit_are_measured_again() {
+        let blocks = [("a", 3), ("b", 3), ("a", 4), ("a", 5), ("b", 5)];
+        let blocks = blocks.map(|(name, block)| (name.to_string(), block));
+        let fitting =
+            [0, 1, 2, 3, 4, 5, 6].map(|most| first_that_fit(&blocks, |it| it.len() <= most));
+        assert_eq!(fitting, [0, 0, 2, 3, 3, 5, 5]);
+        assert_eq!(first_that_fit(&[], |_| true), 0);
+    }
 
     #[test]
     fn what_there_is_no_time_for_is_told() {

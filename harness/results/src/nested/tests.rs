@@ -115,6 +115,32 @@ fn synthetic(random: &mut ChaCha8Rng, deviations: [f64; 3], counts: [usize; 3]) 
     all
 }
 
+/// Each sample as often as its unit was drawn, in a list.
+#[test]
+fn medians_of_resamples_are_those_of_all_their_samples() {
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    for _ in 0..500 {
+        let units: Vec<Vec<f64>> = (0..random.random_range(1..7))
+            .map(|_| {
+                (0..random.random_range(1..6))
+                    .map(|_| f64::from(random.random_range(0..9)))
+                    .collect()
+            })
+            .collect();
+        let mut drawn: Vec<usize> = units.iter().map(|_| random.random_range(0..3)).collect();
+        drawn[0] = 1;
+        let listed = units
+            .iter()
+            .zip(&drawn)
+            .flat_map(|(unit, &drawn)| unit.iter().flat_map(move |&value| vec![value; drawn]));
+        assert_eq!(
+            Some(Sorted::new(&units).median(&drawn)),
+            median(listed.collect()),
+            "{units:?} {drawn:?}"
+        );
+    }
+}
+
 /// Intervals of blocks and of launches contain the truth nearly as often as they say.
 #[test]
 fn intervals_cover_the_median() {
