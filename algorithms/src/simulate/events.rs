@@ -207,9 +207,9 @@ impl<'w> World<'w> {
             while self.ranks[rank].sent < self.steps.min(step + self.lag) {
                 part.clear();
                 self.schedule.part(rank, self.ranks[rank].sent, &mut part);
-                let sending = if self.counts_partners { partners(&part) } else { 1 };
+                let sending = partners(&part.sends);
                 for (position, send) in part.sends.iter().enumerate() {
-                    let partners = sending.max(self.partners(send.peer(), self.ranks[rank].sent));
+                    let partners = sending.max(self.sources(send.peer(), self.ranks[rank].sent));
                     self.send(rank, send, position, partners);
                 }
                 self.ranks[rank].sent += 1;
@@ -232,14 +232,14 @@ impl<'w> World<'w> {
         self.part = part;
     }
 
-    /// With how many ranks a rank exchanges messages in a step, if that makes a difference.
-    fn partners(&mut self, rank: usize, step: usize) -> usize {
+    /// From how many ranks a rank receives in a step, if that makes a difference.
+    fn sources(&mut self, rank: usize, step: usize) -> usize {
         if !self.counts_partners {
             return 1;
         }
         self.others.clear();
         self.schedule.part(rank, step, &mut self.others);
-        partners(&self.others)
+        partners(&self.others.receives)
     }
 
     fn send(&mut self, from: usize, send: &Move, position: usize, partners: usize) {

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use crate::cost;
-use crate::schedule::{Move, Part};
+use crate::schedule::Move;
 use crate::topology::{Rank, Topology};
 
 /// Ranks fill sockets in order, and nodes in order.
@@ -46,8 +46,8 @@ pub struct Protocol {
     pub alpha_per_byte_s: f64,
     /// Seconds per byte for which it occupies the link.
     pub beta_s: f64,
-    /// By what share of that it takes longer for each further rank with which its sender, or its receiver, exchanges messages
-    /// in the same step: streams of TCP that share a link slow each other down. In a ring each rank has two.
+    /// By what share of that it takes longer for each further rank to which its sender sends, or from which its receiver
+    /// receives, in the same step: streams of TCP that share a link slow each other down.
     pub per_partner: f64,
     /// Seconds per message at its receiver, independent of its size (a kernel's primitive).
     pub kappa_s: f64,
@@ -160,11 +160,11 @@ impl Protocol {
     }
 }
 
-/// The number of ranks to which a rank sends, or from which it receives, in a step.
-pub(super) fn partners(part: &Part) -> usize {
-    let moves = || part.sends.iter().chain(&part.receives);
-    let is_first = |&(at, entry): &(usize, &Move)| moves().take(at).all(|it| it.peer != entry.peer);
-    moves().enumerate().filter(is_first).count()
+/// The number of ranks at the other ends of moves.
+pub(super) fn partners(moves: &[Move]) -> usize {
+    let is_first =
+        |&(at, entry): &(usize, &Move)| moves[..at].iter().all(|it| it.peer != entry.peer);
+    moves.iter().enumerate().filter(is_first).count()
 }
 
 impl Machine {

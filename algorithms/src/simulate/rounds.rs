@@ -55,8 +55,8 @@ struct World<'m> {
     messages: Vec<Message>,
     /// For each rank: its first message, and the number that it expects.
     inboxes: Vec<Inbox>,
-    /// With how many ranks each rank exchanges messages in the current step, if that makes a difference.
-    partners: Vec<usize>,
+    /// To and from how many ranks each rank sends and receives in the current step, if that makes a difference.
+    partners: Vec<[usize; 2]>,
     counts_partners: bool,
     part: Part,
     shared: Shared,
@@ -131,7 +131,7 @@ impl<'m> World<'m> {
             capacities: machine.capacities(),
             messages: Vec::new(),
             inboxes: vec![Inbox { first: NONE, received: 0, expected: 0 }; period],
-            partners: vec![1; period],
+            partners: vec![[1; 2]; period],
             counts_partners: machine.counts_partners(),
             part: Part::default(),
             shared: Shared::default(),
@@ -147,7 +147,7 @@ impl<'m> World<'m> {
             for rank in 0..self.period {
                 self.part.clear();
                 schedule.part(rank, step, &mut self.part);
-                self.partners[rank] = partners(&self.part);
+                self.partners[rank] = [partners(&self.part.sends), partners(&self.part.receives)];
             }
         }
         for rank in 0..self.period {
@@ -160,7 +160,7 @@ impl<'m> World<'m> {
                 let bytes = self.chunk_bytes * send.chunks().len() as f64;
                 let protocol = self.machine.link(level).protocol(bytes);
                 let [sending, receiving] =
-                    [rank, send.peer() % self.period].map(|rank| self.partners[rank]);
+                    [self.partners[rank][0], self.partners[send.peer() % self.period][1]];
                 let alone_s = protocol.bytes_s(bytes, sending.max(receiving));
                 self.messages.push(Message {
                     from: rank as u32,

@@ -24,7 +24,7 @@ pub mod write;
 
 use computing::Computing;
 use fit::SMALL_BYTES;
-use patterns::{Reach, Shape, around, chunks, neighbours, pairs, plane, schedule, segments};
+use patterns::{Reach, Shape, chunks, neighbours, pairs, plane, schedule, segments};
 use results::statistics::quantile;
 use runner::{Program, Runner};
 use training::back_end::{BackEndRef, RankKind};
@@ -82,12 +82,11 @@ impl Point {
             // On threads nothing is sent ahead, and the second step differs from the first: chunks are copied
             // back, or combined with those that the other has just read.
             Shape::Exchange { .. } if runner.back_end().rank_kind() == RankKind::Thread => [1, 2],
-            Shape::Exchange { .. } | Shape::Stream | Shape::Neighbours | Shape::Ring => [2, 6],
+            Shape::Exchange { .. } | Shape::Stream | Shape::Neighbours => [2, 6],
         };
         let topology = runner.topology();
         let pairs = match shape {
             Shape::Neighbours => neighbours(topology),
-            Shape::Ring => around(topology),
             _ => pairs(topology, reach),
         };
         let planes = lengths.map(|length| plane(schedule(topology.ranks(), &pairs, shape, length)));
@@ -164,9 +163,6 @@ impl Calibration {
                 if nodes > 2 {
                     points.push(Point::new(runner, reach, Shape::Neighbours, bytes));
                 }
-                if !around(topology).is_empty() {
-                    points.push(Point::new(runner, reach, Shape::Ring, bytes));
-                }
             }
         }
         Calibration {
@@ -186,7 +182,6 @@ impl Calibration {
                 Shape::Exchange { reduces: true } => "reduced",
                 Shape::Stream => "copied, four under way",
                 Shape::Neighbours => "copied between two partners each, four under way",
-                Shape::Ring => "copied from one partner to the other, four under way",
                 Shape::Crossing => "returned, four under way",
                 Shape::ReduceOnce => "reduced once",
                 Shape::Silent => "reduced by a rank that sends nothing",

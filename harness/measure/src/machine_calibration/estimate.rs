@@ -209,17 +209,13 @@ impl Curves<'_> {
     /// Between processes: parameters of large messages of which several are under way, where `alone` is the line of a
     /// message alone.
     fn under_way(&self, reach: Reach, alone: LinearFit, gamma_s: f64) -> Vec<(&'static str, f64)> {
-        let shapes = [Shape::Stream, Shape::Neighbours, Shape::Ring, Shape::Crossing];
-        let [stream, neighbours, ring, crossing] = shapes.map(|shape| self.of(reach, shape));
+        let [stream, neighbours, crossing] =
+            [Shape::Stream, Shape::Neighbours, Shape::Crossing].map(|shape| self.of(reach, shape));
         let Some(&(_, one_s)) = stream.last() else { return Vec::new() };
         let beta_s = line(&stream).slope_s.min(alone.slope_s);
         let mut found = vec![("bandwidth_gb_s", gb_s(beta_s)), ("alone_gb_s", gb_s(alone.slope_s))];
-        // Neighbours send two messages in a step. Both shapes have two partners.
-        let one_of_two = neighbours.iter().map(|&(_, both_s)| both_s / 2.0);
-        let times_s: Vec<f64> = one_of_two.chain(ring.iter().map(|&(_, step_s)| step_s)).collect();
-        if !times_s.is_empty() {
-            let two_partners_s = times_s.iter().sum::<f64>() / times_s.len() as f64;
-            found.push(("per_partner", (two_partners_s / one_s - 1.0).max(0.0)));
+        if let Some(&(_, both_s)) = neighbours.first() {
+            found.push(("per_partner", (both_s / (2.0 * one_s) - 1.0).max(0.0)));
         }
         if let Some(&(bytes, returned_s)) = crossing.first() {
             let protocol = Protocol {

@@ -34,8 +34,6 @@ pub enum Shape {
     Stream,
     /// The same, of every rank with two others at once: see [`neighbours`].
     Neighbours,
-    /// Every rank sends to the next one and receives from the one before: see [`around`].
-    Ring,
     /// One rank of a pair sends several segments of a longer message; the other combines each, and sends it back.
     Crossing,
     /// They combine messages in a single step, with chunks that no other rank has read before, as in a
@@ -86,20 +84,11 @@ pub fn neighbours(topology: &Topology) -> Vec<(Rank, Rank)> {
     (0..pairs).map(|node| (first(node), first(node + 1))).collect()
 }
 
-/// One rank of each node with that of the next node, and the last one with the first, of an even number of nodes; none of
-/// fewer than four, where both would be the same.
-pub fn around(topology: &Topology) -> Vec<(Rank, Rank)> {
-    let nodes = topology.nodes() / 2 * 2;
-    let first = |node: usize| topology.node(node % nodes).start;
-    let pair = |node: usize| (first(node), first(node + 1));
-    if nodes < 4 { Vec::new() } else { (0..nodes).map(pair).collect() }
-}
-
 /// A shape between some pairs of a world: with `length` steps, or with `length` messages in one step.
 pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usize) -> Listed {
     let chunks = chunks(shape, length);
     let steps = match shape {
-        Shape::Exchange { .. } | Shape::Stream | Shape::Neighbours | Shape::Ring => length,
+        Shape::Exchange { .. } | Shape::Stream | Shape::Neighbours => length,
         Shape::ReduceOnce | Shape::Silent => 1,
         // The longer form has a second step.
         Shape::ThereAndBack | Shape::Crossing => length,
@@ -119,8 +108,6 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
                     carry(a, b, offset + step % 2, Action::Copy);
                     carry(b, a, offset + (step + 1) % 2, Action::Copy);
                 }
-                // What a rank receives in a step it sends in the next one.
-                Shape::Ring => carry(a, b, (index + step) % 2, Action::Copy),
                 Shape::Exchange { .. } | Shape::Stream | Shape::ReduceOnce => {
                     let reduces =
                         matches!(shape, Shape::Exchange { reduces: true } | Shape::ReduceOnce);
@@ -147,7 +134,7 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
 /// Into how many messages of the pattern a buffer is cut.
 pub fn chunks(shape: Shape, length: usize) -> usize {
     match shape {
-        Shape::Exchange { .. } | Shape::Stream | Shape::Ring | Shape::ReduceOnce => 2,
+        Shape::Exchange { .. } | Shape::Stream | Shape::ReduceOnce => 2,
         Shape::Silent | Shape::ThereAndBack | Shape::Crossing => 1,
         Shape::Neighbours => 4,
         Shape::Burst => length,
@@ -158,7 +145,7 @@ pub fn chunks(shape: Shape, length: usize) -> usize {
 /// segments ahead, so that a link never idles.
 pub fn segments(shape: Shape) -> usize {
     match shape {
-        Shape::Stream | Shape::Neighbours | Shape::Ring | Shape::Crossing => 4,
+        Shape::Stream | Shape::Neighbours | Shape::Crossing => 4,
         _ => 1,
     }
 }
@@ -229,31 +216,23 @@ mod tests {
         assert!((stream / (bytes * 2e-10) - 1.0).abs() < 1e-9, "{stream}");
     }
 
-    /// With two partners each byte takes longer where partners count. Neighbours send and receive twice as much.
+    /// With two partners a rank sends and receives twice as much, and each byte takes longer where partners count.
     #[test]
-    fn steps_with_two_partners_take_the_rate_of_two_partners() {
+    fn a_step_between_neighbours_is_two_messages_at_the_rate_of_two_partners() {
         let four = Topology::flat(4);
         assert_eq!(neighbours(&four), [(0, 1), (1, 2), (2, 3), (3, 0)]);
         assert_eq!(neighbours(&Topology::uniform(5, 2)), [(0, 2), (2, 4), (4, 6), (6, 8)]);
-        assert_eq!(around(&four), neighbours(&four));
-        assert_eq!(around(&Topology::uniform(5, 2)), [(0, 2), (2, 4), (4, 6), (6, 0)]);
-        assert_eq!(around(&Topology::flat(3)), []);
         let mut machine = Machine::flat(1e-4, 2e-10, 0.0);
         machine.network.0[0].per_partner = 0.25;
-        for (shape, pairs, messages) in
-            [(Shape::Neighbours, neighbours(&four), 2.0), (Shape::Ring, around(&four), 1.0)]
-        {
-            let bytes = 1e6;
-            let segment_bytes = bytes as usize * chunks(shape, 1);
-            let size_bytes = segments(shape) * segment_bytes;
-            let time = |steps| {
-                let schedule = schedule(4, &pairs, shape, steps);
-                let schedule = pipelined(&schedule, size_bytes, segment_bytes, false);
-                simulate(&schedule, &machine, size_bytes as f64, &[]).unwrap().end.at_s
-            };
-            let step_s = (time(6) - time(2)) / 4.0 / segments(shape) as f64;
-            let expected_s = messages * bytes * 2e-10 * 1.25;
-            assert!((step_s / expected_s - 1.0).abs() < 1e-9, "{shape:?}: {step_s}");
-        }
+        let (bytes, shape) = (1e6, Shape::Neighbours);
+        let segment_bytes = bytes as usize * chunks(shape, 1);
+        let size_bytes = segments(shape) * segment_bytes;
+        let time = |steps| {
+            let schedule = schedule(4, &neighbours(&four), shape, steps);
+            let schedule = pipelined(&schedule, size_bytes, segment_bytes, false);
+            simulate(&schedule, &machine, size_bytes as f64, &[]).unwrap().end.at_s
+        };
+        let step_s = (time(6) - time(2)) / 4.0 / segments(shape) as f64;
+        assert!((step_s / (2.0 * bytes * 2e-10 * 1.25) - 1.0).abs() < 1e-9, "{step_s}");
     }
 }

@@ -227,8 +227,7 @@ const HEADER: &str = "\
 # bandwidth_gb_s   bandwidth, from the same line; over MPI that of four messages under way in each direction
 # alone_gb_s       bandwidth of a message alone, from the line of exchanges
 # kappa_us         additional time of each message in a burst of small ones
-# per_partner      by what share a byte takes longer for each further partner of a rank, from exchanges with two at once, and
-#                  from a ring of four nodes or more
+# per_partner      by what share a byte takes longer for each further partner of a rank, from exchanges with two at once
 # behind_data      share of the data under way between two ranks that a message's announcement waits for: 1 where MPI sends
 #                  all through one stream; from four messages that one rank returns as they arrive
 # combine_gb_s     rate of combining, from exchanges that reduce (on threads: from their first step)
