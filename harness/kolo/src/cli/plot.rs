@@ -426,13 +426,13 @@ mod tests {
             Figures::draw(&[file], None, folder.path(), plots::Options::default()).unwrap();
         assert_eq!(figures.names, ["bus_bandwidth", "time_by_size", "over_fastest", "roofline"]);
         assert_eq!(figures.drawn.lines().count(), 4, "{}", figures.drawn);
-        let short = "not drawn: surface, negotiation, control_planes, scaling, distribution, ranks, step, gains, changes, throughput, \
-                     efficiency, speedup, breakdown, losses, crossover, validation, against, against_surface, autotune (--verbose says why)\n";
+        let short = "not drawn: scaling, efficiency, throughput, speedup, surface, negotiation, control_planes, distribution, \
+                     ranks, step, gains, changes, breakdown, losses, crossover, validation, against, against_surface, autotune (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
         let reasons = figures.reasons();
         assert_eq!(reasons.lines().count(), 19, "{reasons}");
         assert!(
-            reasons.starts_with("figure surface not drawn: no row of kind `step`"),
+            reasons.starts_with("figure scaling not drawn: no rows of kind `step`"),
             "{reasons}"
         );
         assert_eq!(figures.repeated, "");
