@@ -52,6 +52,17 @@ pub enum CudaError {
         /// The driver's CUDA version, as text.
         found: String,
     },
+    /// The driver is older than the language of this build's kernels.
+    #[error(
+        "the driver supports CUDA {found}, and this build's kernels are in PTX {ptx}, which it does not know; install \
+         a newer driver, or make the kernels anew with an older NVRTC (harness/gpu/src/cuda/kernels/generate.sh)"
+    )]
+    KernelsTooNew {
+        /// The driver's CUDA version, as text.
+        found: String,
+        /// The kernels' version of PTX.
+        ptx: String,
+    },
     /// The driver is there, and no GPU.
     #[error(
         "the driver {library} finds no GPU{}; check nvidia-smi, or use another transport",

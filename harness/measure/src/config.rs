@@ -23,6 +23,7 @@ use crate::back_ends;
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
 use results::toml_file::{Checked, Invalid, at_least_1, control_plane, not_empty, within};
 use results::units::MIB;
+use training::back_end::BackEndRef;
 use transports::allreduce::Sizes;
 use transports::data_plane;
 use workloads::framework::Framework;
@@ -263,10 +264,11 @@ impl Config {
         }
     }
 
-    /// How large messages are cut.
-    pub fn sizes(&self) -> Sizes {
+    /// How large messages are cut over a transport.
+    pub fn sizes(&self, transport: BackEndRef) -> Sizes {
         let Axes { segment_kib, packing_kib, .. } = self.sweep;
-        Sizes { segment_bytes: segment_kib * 1024, packing_bytes: packing_kib * 1024 }
+        let segment_bytes = segment_kib.map_or(transport.segment_bytes(), |kib| kib * 1024);
+        Sizes { segment_bytes, packing_bytes: packing_kib * 1024 }
     }
 }
 

@@ -147,14 +147,15 @@ impl Plan {
     /// # Errors
     /// When a rank does not answer.
     pub fn calibrate(&mut self) -> Result<BTreeMap<String, calibrate::Table>, TransportError> {
-        let (mut tables, sizes) = (BTreeMap::new(), self.config.sizes());
+        let mut tables = BTreeMap::new();
         let most_bytes = self.workload.elements() * self.config.dtype().size_bytes();
         let choosing = self.cases.iter_mut().filter(|planned| {
             let on_threads = planned.case.transport.rank_kind() == RankKind::Thread;
             on_threads && planned.data_plane.is_ok() && calibrate::chooses(&planned.case.algorithm)
         });
         for planned in choosing {
-            let Case { algorithm, topology, .. } = &planned.case;
+            let Case { algorithm, topology, transport, .. } = &planned.case;
+            let sizes = self.config.sizes(*transport);
             let table = match tables.entry(topology.to_string()) {
                 Entry::Occupied(table) => table.into_mut(),
                 Entry::Vacant(place) => {
@@ -238,7 +239,7 @@ impl Plan {
             ),
             cycle_time: case.cycle_time,
             cache_capacity: self.config.sweep.cache_capacity,
-            sizes: self.config.sizes(),
+            sizes: self.config.sizes(case.transport),
             steps: request.warmup_steps + measure.steps_per_block,
             timeout: self.timeout(),
             seed: request.seed,
@@ -251,7 +252,7 @@ impl Plan {
     pub fn context<'p>(&'p self, planned: &'p Planned) -> Context<'p> {
         let schedules = planned.choices().map(|choices| Schedules {
             choices,
-            segment_bytes: self.config.sizes().segment_bytes,
+            segment_bytes: self.config.sizes(planned.case.transport).segment_bytes,
             puts: planned.case.transport.puts(),
         });
         Context {
@@ -301,7 +302,7 @@ impl Plan {
             backward_passes_per_step: Some(framework.backward_passes_per_step),
             compression: framework.compression.name().into(),
             cache_capacity: config.sweep.cache_capacity,
-            segment_bytes: config.sweep.segment_kib * 1024,
+            segment_bytes: config.sizes(case.transport).segment_bytes,
             forward_ms: step.forward_ms * share,
             backward_ms: step.backward_ms * share,
             optimizer_ms: step.optimizer_ms,

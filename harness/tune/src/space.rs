@@ -211,7 +211,7 @@ pub fn axes(
         num_groups: pins.groups.clone(),
         // Whole messages through the fusion buffer, as Horovod does.
         packing_kib: 0,
-        segment_kib: back_end.segment_bytes() / 1024,
+        segment_kib: Some(back_end.segment_bytes() / 1024),
         ..Axes::default()
     })
 }

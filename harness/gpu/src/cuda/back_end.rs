@@ -28,6 +28,11 @@ impl BackEnd for Cuda {
         MemoryKind::Device
     }
 
+    /// A device moves more bytes in the time of a launch than such a segment has.
+    fn segment_bytes(&self) -> usize {
+        0
+    }
+
     fn availability(&self) -> Result<String, BackEndError> {
         let found = devices::find().map_err(error)?;
         Ok(format!("ranks are streams of one process on {} GPU(s)", found.devices.len()))

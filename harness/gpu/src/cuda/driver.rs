@@ -12,7 +12,7 @@ use cudarc::driver::sys::{self, CUevent_flags};
 use super::devices::{Found, find};
 use super::streams::{Event, Graph, Stream, Streams};
 use super::work::{Address, THREADS, Work};
-use super::{CudaError, PTX};
+use super::{CudaError, PTX, version};
 use graphs::Graphs;
 
 /// Functions that the driver must have: all that are called below.
@@ -129,7 +129,8 @@ impl Driver {
         for (device, &ordinal) in ordinals.iter().enumerate() {
             driver.contexts.push(Context::retain(ordinal)?);
             driver.enter(device)?;
-            driver.contexts[device].load()?;
+            let supported = driver.found.version;
+            driver.contexts[device].load(supported)?;
         }
         for device in 0..driver.contexts.len() {
             driver.enter(device)?;
@@ -191,11 +192,16 @@ impl Context {
         Ok(Context { device, context, module: std::ptr::null_mut(), kernels, reaches })
     }
 
-    /// Loads the kernels; the context is this thread's.
-    fn load(&mut self) -> Result<(), CudaError> {
+    /// Loads the kernels with a driver for this CUDA version; the context is this thread's.
+    fn load(&mut self, supported: i32) -> Result<(), CudaError> {
         let text = CString::new(PTX).expect("text without a zero");
         // SAFETY: text that ends with a zero.
         let loaded = unsafe { result::module::load_data(text.as_ptr().cast()) };
+        if let Err(DriverError(sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION)) = loaded {
+            let ptx = PTX.lines().find_map(|line| line.strip_prefix(".version "));
+            let ptx = ptx.unwrap_or("unknown").into();
+            return Err(CudaError::KernelsTooNew { found: version(supported), ptx });
+        }
         self.module = called("cuModuleLoadData of the kernels", loaded)?;
         for entry in Work::entries() {
             let name = CString::new(entry.as_str()).expect("a name without a zero");
@@ -284,9 +290,10 @@ impl Streams for Driver {
     }
 
     fn launch(&mut self, on: Stream, work: &Work) -> Result<(), CudaError> {
-        let Some(mut launch) = work.launch()? else { return Ok(()) };
-        let stream = self.enter_stream(on)?;
         let device = self.streams[on.0].0;
+        let multiprocessors = self.found.devices[device].multiprocessors;
+        let Some(mut launch) = work.launch(multiprocessors)? else { return Ok(()) };
+        let stream = self.enter_stream(on)?;
         let kernel = self.contexts[device].kernels[&launch.entry];
         let mut arguments = [launch.arguments.as_mut_ptr().cast::<c_void>()];
         let (blocks, threads) = ((launch.blocks, 1, 1), (THREADS, 1, 1));
@@ -427,14 +434,18 @@ impl Streams for Driver {
 impl Drop for Driver {
     /// Releases everything; errors are ignored at this point.
     fn drop(&mut self) {
-        self.graphs.drop_all();
         let (streams, events) =
             (std::mem::take(&mut self.streams), std::mem::take(&mut self.events));
         for (device, stream) in streams {
             let _ = self.enter(device);
-            // SAFETY: created once, destroyed once; the driver waits for its work.
-            let _ = unsafe { result::stream::destroy(stream) };
+            // Destroying a stream or a graph does not wait for its work, which may use memory that is freed below.
+            // SAFETY: created once, destroyed once.
+            unsafe {
+                let _ = result::stream::synchronize(stream);
+                let _ = result::stream::destroy(stream);
+            }
         }
+        self.graphs.drop_all();
         for Mark { device, handle, .. } in events {
             let _ = self.enter(device);
             // SAFETY: as above.

@@ -390,7 +390,7 @@ impl Streams for Emulated {
     }
 
     fn launch(&mut self, on: Stream, work: &Work) -> Result<(), CudaError> {
-        match work.launch()? {
+        match work.launch(1)? {
             Some(_) => self.put(on, Item::Work(work.clone())),
             None => Ok(()),
         }

@@ -7,6 +7,7 @@ use std::env;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
+use std::mem::ManuallyDrop;
 
 use libloading::Library;
 
@@ -49,13 +50,13 @@ pub const NCCL: Wanted = Wanted {
     variable: Some("KOLO_NCCL_LIB"),
     names: &["libnccl.so.2", "libnccl.so"],
     functions: crate::nccl::library::FUNCTIONS,
-    advice: "install libnccl2, or put the lib folder of the wheel nvidia-nccl-cu12 into LD_LIBRARY_PATH",
+    advice: "install libnccl2, or put the lib folder of the wheel nvidia-nccl-cu13 or -cu12 into LD_LIBRARY_PATH",
 };
 
 /// A library that was opened.
 pub struct Found {
-    /// The library.
-    pub library: Library,
+    /// The library. It stays loaded until the process ends, because threads of its own may still run.
+    pub library: ManuallyDrop<Library>,
     /// Its file, if the system reports it.
     pub file: String,
 }
@@ -148,7 +149,7 @@ impl Wanted {
                 });
             }
         }
-        Ok(Found { library, file })
+        Ok(Found { library: ManuallyDrop::new(library), file })
     }
 
     /// The file that is mapped under one of the names.

@@ -4,6 +4,7 @@
 //! PCI address of a link's other end, which tells which GPUs are connected.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::mem::ManuallyDrop;
 
 use libloading::Library;
 
@@ -69,7 +70,7 @@ struct PciInfo {
 
 /// NVML, initialised.
 pub struct Nvml {
-    library: Library,
+    library: ManuallyDrop<Library>,
 }
 
 impl Nvml {

@@ -5,8 +5,8 @@ use algorithms::control::DataType;
 use super::CudaError;
 use super::work::{Address, aligned};
 
-/// Bytes per thread block: a few cache lines per thread.
-pub const PIECE_BYTES: usize = 64 << 10;
+/// Bytes that a thread block moves at a time: so few that the blocks end together.
+pub const PIECE_BYTES: usize = 16 << 10;
 
 /// Alignment of tensors in the fusion buffer, as in Horovod's batched copies, so that threads move whole vectors.
 pub const PADDING_BYTES: usize = 16;

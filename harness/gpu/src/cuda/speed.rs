@@ -2,15 +2,20 @@
 
 use algorithms::control::{DataType, ReduceOp};
 
+use smallvec::smallvec;
+
 use super::CudaError;
 use super::packing::{Piece, Tensor, layout, pieces};
-use super::streams::Streams;
+use super::streams::{Stream, Streams};
 use super::work::{Address, Values, Work};
 use transports::kernel::ElementOp;
 use transports::pattern::Pattern;
 
 /// The most vectors that are reduced at once.
 const VECTORS: usize = 8;
+
+/// The device is kept busy for this long before each operation, while the host enqueues it and both events.
+const LEAD_NS: u64 = 20_000;
 
 /// The measured operation.
 enum Timed {
@@ -28,6 +33,8 @@ pub struct Speed {
     pub goal: Option<f64>,
     /// Each repetition by the device's clock; empty without one.
     pub times_us: Vec<f64>,
+    /// What it needs, which is not timed.
+    before: Vec<Work>,
     timed: Timed,
 }
 
@@ -35,7 +42,12 @@ pub struct Speed {
 struct Place {
     tensors: Address,
     fused: Address,
+    /// The sum of two ranks' inputs.
+    sum: Address,
     verdict: Address,
+    /// The verdict on what is not the sum, which nobody reads.
+    ignored: Address,
+    clock: Address,
     elements: usize,
     /// Into the fusion buffer and back, in f32 and cast to f16: tables and their lengths.
     tables: Vec<(Address, usize)>,
@@ -45,7 +57,7 @@ struct Place {
 /// Measures everything in rounds, on the first device, with gradients of these lengths.
 ///
 /// # Errors
-/// When there is too little memory, or a driver call fails.
+/// When there is too little memory, a driver call fails, or the kernel that checks data finds correct data wrong.
 pub fn measure(
     streams: &mut impl Streams,
     gradients: &[usize],
@@ -54,10 +66,14 @@ pub fn measure(
 ) -> Result<Vec<Speed>, CudaError> {
     let place = Place::new(streams, gradients)?;
     let on = streams.stream(0)?;
+    place.prepare(streams, on)?;
     let (begin, end) = (streams.event(0, true)?, streams.event(0, true)?);
     let mut speeds = place.speeds();
+    let lead = Work::Busy { from: 0, into: place.clock, length_ns: LEAD_NS, multiprocessors: 1 };
     for round in 0..warmup + repetitions {
         for speed in &mut speeds {
+            speed.before.iter().try_for_each(|work| streams.launch(on, work))?;
+            streams.launch(on, &lead)?;
             streams.record(on, begin)?;
             match &speed.timed {
                 &Timed::Copy { from, into, size_bytes } => {
@@ -72,8 +88,19 @@ pub fn measure(
             }
         }
     }
+    let wrong = place.wrong(streams)?;
     place.allocated.into_iter().try_for_each(|address| streams.release(address))?;
-    Ok(speeds)
+    match wrong {
+        0 => Ok(speeds),
+        _ => Err(CudaError::Failed {
+            call: "the kernel that checks data".into(),
+            why: format!(
+                "it counts {wrong} wrong elements in a correct sum of {elements} elements in {} checks",
+                warmup + repetitions,
+                elements = place.elements
+            ),
+        }),
+    }
 }
 
 impl Place {
@@ -81,7 +108,7 @@ impl Place {
         const F32: DataType = DataType::F32;
         let (starts, elements) = layout(gradients.iter().copied(), F32);
         let size_bytes = elements * F32.size_bytes();
-        let (need, free) = (2 * size_bytes as u64, streams.free_bytes(0)?);
+        let (need, free) = (3 * size_bytes as u64, streams.free_bytes(0)?);
         if need > free {
             let mb = |bytes: u64| bytes / 1_000_000;
             let (size_mb, need_mb, free_mb) = (mb(size_bytes as u64), mb(need), mb(free));
@@ -95,8 +122,12 @@ impl Place {
         };
         let size_bytes = size_bytes.max(16);
         let (tensors, fused) = (allocate(streams, size_bytes)?, allocate(streams, size_bytes)?);
-        let verdict = allocate(streams, 16)?;
-        streams.write(verdict, [0, u64::MAX].map(u64::to_ne_bytes).as_flattened())?;
+        let sum = allocate(streams, size_bytes)?;
+        let (verdict, clock) = (allocate(streams, 16)?, allocate(streams, 16)?);
+        let ignored = allocate(streams, 16)?;
+        for verdict in [verdict, ignored] {
+            streams.write(verdict, [0, u64::MAX].map(u64::to_ne_bytes).as_flattened())?;
+        }
         let mut tables = Vec::new();
         for (from, into, packs) in [
             (F32, F32, true),
@@ -119,16 +150,39 @@ impl Place {
             }
             tables.push((address, pieces.len()));
         }
-        Ok(Place { tensors, fused, verdict, elements, tables, allocated })
+        Ok(Place { tensors, fused, sum, verdict, ignored, clock, elements, tables, allocated })
+    }
+
+    /// Inputs of two ranks.
+    fn values(&self) -> Values {
+        Values::of(&Pattern::of(2, ReduceOp::Sum, 1), DataType::F32, 0, self.elements)
+    }
+
+    /// Writes the sum that is checked.
+    fn prepare(&self, streams: &mut impl Streams, on: Stream) -> Result<(), CudaError> {
+        let &Place { tensors, sum, elements, .. } = self;
+        let (dtype, values, combine) = (DataType::F32, self.values(), ElementOp::Sum);
+        for (into, rank) in [(sum, 0), (tensors, 1)] {
+            streams.launch(on, &Work::Fill { dtype, into, values, rank })?;
+        }
+        let from = smallvec![sum, tensors];
+        streams.launch(on, &Work::Reduce { dtype, combine, into: sum, from, elements })
+    }
+
+    /// The wrong elements that were counted.
+    fn wrong(&self, streams: &mut impl Streams) -> Result<u64, CudaError> {
+        let mut count = [0; 8];
+        streams.read(self.verdict, &mut count)?;
+        Ok(u64::from_ne_bytes(count))
     }
 
     fn speeds(&self) -> Vec<Speed> {
-        let &Place { tensors, fused, verdict, elements, .. } = self;
+        let &Place { tensors, fused, sum, verdict, ignored, elements, .. } = self;
         let (f32, f16) = (DataType::F32, DataType::F16);
         let size_bytes = elements * f32.size_bytes();
         let speed = |name, eighths: u64, goal, timed| {
             let moved_bytes = size_bytes as u64 * eighths / 8;
-            Speed { name, moved_bytes, goal, times_us: Vec::new(), timed }
+            Speed { name, moved_bytes, goal, times_us: Vec::new(), before: Vec::new(), timed }
         };
         let pack = |table: usize, from, into| {
             let (pieces, count) = self.tables[table];
@@ -140,10 +194,11 @@ impl Place {
             let (from, combine) = ((0..vectors).map(part).collect(), ElementOp::Sum);
             Timed::Kernel(Work::Reduce { dtype: f32, combine, into: tensors, from, elements })
         };
-        let pattern = Pattern::of(2, ReduceOp::Sum, 1);
-        let values = Values::of(&pattern, f32, 0, elements);
+        let values = self.values();
         let fill = Work::Fill { dtype: f32, into: fused, values, rank: 0 };
-        let check = Work::Check { dtype: f32, got: fused, wrong: verdict, values, factor: 1.0 };
+        let check = |got, wrong| Work::Check { dtype: f32, got, wrong, values, factor: 1.0 };
+        // It reads other memory, after which the cache has no bytes of earlier kernels to write back.
+        let before = vec![check(fused, ignored)];
         let (most, good) = (Some(0.9), Some(0.85));
         // Parts begin on whole lines.
         let (half, eighth) = (elements / 2 / 4 * 4, elements / VECTORS / 4 * 4);
@@ -156,7 +211,7 @@ impl Place {
             speed("reduce 2", 12, good, reduce(2, half)),
             speed("reduce 8", 9, good, reduce(VECTORS, eighth)),
             speed("fill", 8, most, Timed::Kernel(fill)),
-            speed("check 2 ranks", 8, most, Timed::Kernel(check)),
+            Speed { before, ..speed("check 2 ranks", 8, most, Timed::Kernel(check(sum, verdict))) },
             speed("a launch alone", 0, None, reduce(1, 1)),
         ]
     }
@@ -176,6 +231,25 @@ mod tests {
             assert!(speeds.iter().all(|speed| speed.times_us.is_empty()));
             assert_eq!(streams.allocated(), 0);
         }
+    }
+
+    /// The check is made of what it expects, and notices an element that is not.
+    #[test]
+    fn a_check_that_finds_correct_data_wrong_is_an_error() {
+        let mut streams = Emulated::new(1, true, Turns::Lot, 1);
+        let place = Place::new(&mut streams, &[1000]).unwrap();
+        let on = streams.stream(0).unwrap();
+        let speeds = place.speeds();
+        let check = speeds.iter().find(|speed| speed.name == "check 2 ranks").unwrap();
+        let Timed::Kernel(work) = &check.timed else { panic!("a copy") };
+        place.prepare(&mut streams, on).unwrap();
+        streams.launch(on, work).unwrap();
+        streams.synchronize(on).unwrap();
+        assert_eq!(place.wrong(&mut streams).unwrap(), 0);
+        streams.write(place.sum + 4, &7_f32.to_ne_bytes()).unwrap();
+        streams.launch(on, work).unwrap();
+        streams.synchronize(on).unwrap();
+        assert_eq!(place.wrong(&mut streams).unwrap(), 1);
     }
 
     #[test]

@@ -18,11 +18,15 @@ pub const MOST_SOURCES: usize = 9;
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 
-/// Blocks of a grid, at most: enough to fill any GPU of today several times.
-const MOST_BLOCKS: u64 = 2048;
+/// Blocks that are on a multiprocessor at once.
+const RESIDENT_BLOCKS: usize = 8;
+
+/// Blocks of a grid, at most, in multiples of those that are on the device at once: more of them balance the work, and
+/// each costs its beginning.
+const MOST_ROUNDS: usize = 4;
 
 /// Bytes that a thread moves at once.
-const LINE_BYTES: u64 = 16;
+const LINE_BYTES: usize = 16;
 
 /// The work of one kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,15 +124,18 @@ pub struct Launch {
 }
 
 impl Work {
-    /// The launch; none if there is no work.
+    /// The launch on a device with so many multiprocessors; none if there is no work.
     ///
     /// # Errors
     /// When an address is not aligned for such elements.
-    pub fn launch(&self) -> Result<Option<Launch>, CudaError> {
+    pub fn launch(&self, multiprocessors: usize) -> Result<Option<Launch>, CudaError> {
+        let resident = multiprocessors * RESIDENT_BLOCKS;
+        let grid = |dtype, elements| blocks(dtype, elements).min(resident * MOST_ROUNDS);
         let (elements, blocks) = match self {
             Work::Reduce { dtype, elements, .. } => (*elements, grid(*dtype, *elements)),
-            Work::Busy { multiprocessors, .. } => (*multiprocessors, *multiprocessors as u32),
-            Work::Pack { count, .. } => (*count, (*count as u64).min(u16::MAX.into()) as u32),
+            Work::Busy { multiprocessors, .. } => (*multiprocessors, *multiprocessors),
+            // A block goes on with its next piece sooner than another one begins.
+            Work::Pack { count, .. } => (*count, (*count).min(resident)),
             Work::Fill { dtype, values, .. } | Work::Check { dtype, values, .. } => {
                 (values.elements, grid(*dtype, values.elements))
             }
@@ -136,6 +143,7 @@ impl Work {
         if elements == 0 {
             return Ok(None);
         }
+        let blocks = blocks as u32;
         Ok(Some(Launch { entry: self.entry(), blocks, arguments: self.arguments()? }))
     }
 
@@ -171,13 +179,13 @@ impl Work {
             }
             Work::Fill { dtype, into, values, rank } => {
                 let mut words = smallvec![aligned(*into, *dtype)?];
-                words.extend(values.words(*dtype));
+                words.extend(values.words());
                 words.push(*rank as u64);
                 words
             }
             Work::Check { dtype, got, wrong, values, factor } => {
                 let mut words = smallvec![aligned(*got, *dtype)?, *wrong];
-                words.extend(values.words(*dtype));
+                words.extend(values.words());
                 words.push(factor.to_bits());
                 words
             }
@@ -209,13 +217,7 @@ impl Values {
         Values { first, elements, seed, ranks, op, bits }
     }
 
-    fn words(&self, dtype: DataType) -> [u64; 5] {
-        let kind: u64 = match self.op {
-            ReduceOp::Sum | ReduceOp::Average => 0,
-            ReduceOp::Min | ReduceOp::Max => 1,
-            ReduceOp::Product if dtype.is_integer() => 2,
-            ReduceOp::Product => 3,
-        };
+    fn words(&self) -> [u64; 5] {
         let combine: u64 = match ElementOp::of(self.op) {
             ElementOp::Min => 1,
             ElementOp::Max => 2,
@@ -223,8 +225,8 @@ impl Values {
             _ => 0,
         };
         // Two halves of a 64-bit word; the first is the lower one.
-        let (ranks, bits) = (self.ranks as u64 | kind << 32, u64::from(self.bits) | combine << 32);
-        [self.first as u64, self.elements as u64, self.seed, ranks, bits]
+        let ranks = self.ranks as u64 | u64::from(self.bits) << 32;
+        [self.first as u64, self.elements as u64, self.seed, ranks, combine]
     }
 }
 
@@ -247,9 +249,10 @@ pub fn aligned(address: Address, dtype: DataType) -> Result<Address, CudaError> 
     }
 }
 
-fn grid(dtype: DataType, elements: usize) -> u32 {
-    let lines = (elements as u64 * dtype.size_bytes() as u64).div_ceil(LINE_BYTES);
-    lines.div_ceil(THREADS.into()).clamp(1, MOST_BLOCKS) as u32
+/// Blocks of which each thread moves one line.
+fn blocks(dtype: DataType, elements: usize) -> usize {
+    let lines = (elements * dtype.size_bytes()).div_ceil(LINE_BYTES);
+    lines.div_ceil(THREADS as usize).max(1)
 }
 
 fn combine_name(combine: ElementOp) -> &'static str {
@@ -275,12 +278,12 @@ mod tests {
             from: smallvec![into, 32],
             elements,
         };
-        assert_eq!(reduce(16, 0).launch().unwrap(), None);
-        let launch = reduce(16, 8 * 256 + 1).launch().unwrap().unwrap();
+        assert_eq!(reduce(16, 0).launch(1).unwrap(), None);
+        let launch = reduce(16, 8 * 256 + 1).launch(1).unwrap().unwrap();
         assert_eq!((launch.entry.as_str(), launch.blocks), ("reduce_max_f16", 2));
         assert_eq!(launch.arguments[..], [16, 16, 32, 0, 0, 0, 0, 0, 0, 0, 2049, 2]);
-        assert_eq!(reduce(16, 1 << 40).launch().unwrap().unwrap().blocks as u64, MOST_BLOCKS);
-        let refused = reduce(17, 1).launch().unwrap_err();
+        assert_eq!(reduce(16, 1 << 40).launch(132).unwrap().unwrap().blocks, 132 * 8 * 4);
+        let refused = reduce(17, 1).launch(1).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "a tensor begins at 0x11, which is not a multiple of the 2 bytes of its elements"

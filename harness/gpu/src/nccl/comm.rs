@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -442,7 +443,8 @@ impl Communicator {
         data + (self.rank * each * on.dtype.size_bytes()) as Address
     }
 
-    /// Aborts work in flight on this rank. A second call has no effect.
+    /// Aborts work in flight on this rank. A second call has no effect. After an abort of this process that did not
+    /// end in time, others are not waited for.
     pub fn abort(&self) {
         if self.handle.is_null() || self.is_over.replace(true) {
             return;
@@ -455,7 +457,10 @@ impl Communicator {
             unsafe { abort(ptr::with_exposed_provenance_mut(handle)) };
             let _ = tell.send(());
         });
-        let _ = reported.recv_timeout(ABORT);
+        static IS_STUCK: AtomicBool = AtomicBool::new(false);
+        if !IS_STUCK.load(Ordering::Relaxed) && reported.recv_timeout(ABORT).is_err() {
+            IS_STUCK.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Ends it in order: all ranks call this, once everything on their streams is done.

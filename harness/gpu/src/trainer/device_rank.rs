@@ -50,10 +50,20 @@ pub struct InFlight {
     pub elements: usize,
     /// Before it, once it is packed, once it is reduced, and once it is unpacked.
     pub marks: [Event; 4],
-    /// The addresses of its tables of pieces: into the vector, out of it, and in place.
+    /// The memory of its tables of pieces.
+    memory: TableMemory,
+    /// Their addresses: into the vector, out of it, and in place.
     tables: [Address; 3],
     /// Their lengths.
     counts: [usize; 3],
+}
+
+/// Room for three tables of pieces. The host writes them to memory of its own, and a copy on the stream of messages
+/// brings them to the device, where every block of a kernel reads them.
+#[derive(Clone, Copy, Debug)]
+struct TableMemory {
+    host: Address,
+    device: Address,
 }
 
 /// The operand of a collective: a fusion buffer, or tensors in place.
@@ -91,8 +101,8 @@ pub struct DeviceRank {
     later: Vec<Tensor>,
     fusion_buffer: Address,
     fusion_bytes: usize,
-    /// Room for three tables of pieces each, that no message has.
-    tables: Vec<Address>,
+    /// Memory of tables that no message has.
+    tables: Vec<TableMemory>,
     table_pieces: usize,
     /// Memory that is allocated once.
     slabs: Vec<Address>,
@@ -265,20 +275,30 @@ impl DeviceRank {
         let (vector, place) = self.place(streams, &message.tensors)?;
         let (dtype, wire) = (self.dtype, self.wire);
         let own: Vec<Tensor> = message.tensors.iter().map(|&id| self.sums[id]).collect();
-        let pairs = own.iter().copied().zip(place.iter().copied());
-        let into = pieces(pairs.clone(), dtype, wire)?;
-        let packed = |(tensor, address): (Tensor, _)| {
-            (Tensor { address, elements: tensor.elements }, tensor.address)
-        };
-        let back = pieces(pairs.map(packed), wire, dtype)?;
-        let same = pieces(own.iter().map(|&tensor| (tensor, tensor.address)), dtype, dtype)?;
-        let (tables, counts) = self.write_tables(streams, [&into, &back, &same])?;
         let mut marks = [Event(0); 4];
         for mark in &mut marks {
             *mark = streams.event(self.rank_stream.device, true)?;
         }
-        let elements = own.iter().map(|tensor| tensor.elements).sum();
         streams.record(self.rank_stream.stream, marks[0])?;
+        let pairs = own.iter().copied().zip(place.iter().copied());
+        let packed = |(tensor, address): (Tensor, _)| {
+            (Tensor { address, elements: tensor.elements }, tensor.address)
+        };
+        // Tables of kernels that are not launched stay empty.
+        let (prescale, factor) =
+            (message.reduction.prescale, message.reduction.factor_after(self.ranks));
+        let (mut into, mut back, mut same) = (Vec::new(), Vec::new(), Vec::new());
+        if !vector.is_in_place || prescale != 1.0 {
+            into = pieces(pairs.clone(), dtype, wire)?;
+        }
+        if !vector.is_in_place || factor != 1.0 {
+            back = pieces(pairs.map(packed), wire, dtype)?;
+        }
+        if self.share != 1.0 {
+            same = pieces(own.iter().map(|&tensor| (tensor, tensor.address)), dtype, dtype)?;
+        }
+        let (memory, tables, counts) = self.write_tables(streams, [&into, &back, &same])?;
+        let elements = own.iter().map(|tensor| tensor.elements).sum();
         if !vector.is_in_place || message.reduction.prescale != 1.0 {
             let (pieces, count, factor) = (tables[0], counts[0], message.reduction.prescale);
             let work = Work::Pack { from: dtype, into: wire, pieces, count, factor };
@@ -286,7 +306,7 @@ impl DeviceRank {
         }
         streams.record(self.rank_stream.stream, marks[1])?;
         let tensors = message.tensors.clone();
-        self.packed = Some(InFlight { asked, tensors, elements, marks, tables, counts });
+        self.packed = Some(InFlight { asked, tensors, elements, marks, memory, tables, counts });
         Ok(vector)
     }
 
@@ -322,7 +342,7 @@ impl DeviceRank {
     /// Ends a message and frees its resources for others.
     pub fn finish(&mut self, streams: &mut impl Streams, in_flight: &InFlight) {
         in_flight.marks.into_iter().for_each(|mark| streams.give_back(mark));
-        self.tables.push(in_flight.tables[0]);
+        self.tables.push(in_flight.memory);
     }
 
     /// The elements of each piece of memory that a message is reduced in.
@@ -363,23 +383,36 @@ impl DeviceRank {
         &mut self,
         streams: &mut impl Streams,
         pieces: [&[Piece]; 3],
-    ) -> Result<([Address; 3], [usize; 3]), CudaError> {
-        let table = match self.tables.pop() {
-            Some(table) => table,
+    ) -> Result<(TableMemory, [Address; 3], [usize; 3]), CudaError> {
+        let memory = match self.tables.pop() {
+            Some(memory) => memory,
             None => self.table(streams)?,
         };
         let all = pieces.iter().flat_map(|pieces| pieces.iter());
         let words: Vec<u64> = all.flat_map(Piece::words).collect();
-        streams.write_mapped(table, &words)?;
+        streams.write_mapped(memory.host, &words)?;
+        if !words.is_empty() {
+            let size_bytes = words.len() * size_of::<u64>();
+            streams.copy(self.rank_stream.stream, memory.host, memory.device, size_bytes)?;
+        }
         let counts = pieces.map(<[Piece]>::len);
         let ends = [0, counts[0], counts[0] + counts[1]];
-        Ok((ends.map(|end| table + (end * PIECE_WORDS * size_of::<u64>()) as Address), counts))
+        let table = |end: usize| memory.device + (end * PIECE_WORDS * size_of::<u64>()) as Address;
+        Ok((memory, ends.map(table), counts))
     }
 
     /// Room for three tables.
-    fn table(&self, streams: &mut impl Streams) -> Result<Address, CudaError> {
-        let words = 3 * PIECE_WORDS * self.table_pieces;
-        streams.mapped(self.rank_stream.device, words * size_of::<u64>())
+    fn table(&self, streams: &mut impl Streams) -> Result<TableMemory, CudaError> {
+        let size_bytes = 3 * PIECE_WORDS * self.table_pieces * size_of::<u64>();
+        let host = streams.mapped(self.rank_stream.device, size_bytes)?;
+        match streams.allocate(self.rank_stream.device, size_bytes) {
+            Ok(device) => Ok(TableMemory { host, device }),
+            Err(error) => {
+                // The first error is returned.
+                let _ = streams.release(host);
+                Err(error)
+            }
+        }
     }
 
     /// Releases everything after all work on the device.
@@ -393,7 +426,8 @@ impl DeviceRank {
             self.finish(streams, &in_flight);
         }
         let buffer = Some(self.fusion_buffer).filter(|&address| address > 0);
-        let all = self.slabs.into_iter().chain(self.tables).chain(buffer);
+        let tables = self.tables.into_iter().flat_map(|memory| [memory.host, memory.device]);
+        let all = self.slabs.into_iter().chain(tables).chain(buffer);
         all.fold(ended, |ended, address| ended.and(streams.release(address)))
     }
 }

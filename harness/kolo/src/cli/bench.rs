@@ -3,6 +3,7 @@
 mod arguments;
 mod gpus;
 mod json;
+mod kernels;
 mod line;
 mod lines;
 mod local;

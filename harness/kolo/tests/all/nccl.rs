@@ -186,8 +186,12 @@ fn the_suite_runs_nccl_where_there_is_one() {
              GPU 1                a GPU, 80 GB, compute capability 9.0\n  NCCL                 {nccl}"
         );
         let bench = "# Out of bounds values : 0 OK";
+        let faults = "[ -n \"${CUDA_VISIBLE_DEVICES-0}\" ] || \
+             { echo 'kolo: it finds no GPU among CUDA_VISIBLE_DEVICES='; exit 2; }\n\
+             case \"$*\" in *'-e 10000M'*) echo 'kolo: 8 ranks take 160000 MB; choose a smaller -e, or fewer ranks'; \
+             exit 1 ;; esac\n";
         let script = format!(
-            "#!/bin/sh\n[ \"$1\" = info ] && echo '{info}' && exit\n[ \"${{SLURM_PROCID:-0}}\" = 0 ] && \
+            "#!/bin/sh\n[ \"$1\" = info ] && echo '{info}' && exit\n{faults}[ \"${{SLURM_PROCID:-0}}\" = 0 ] && \
              echo '{bench}'\nbefore=\nfor word do\ncase $before$word in --out*.csv) printf \
              'algorithm,size_bytes\\nring,4\\n' > \"$word\" ;; esac\nbefore=$word\ndone\nexit 0\n"
         );
@@ -212,5 +216,5 @@ fn the_suite_runs_nccl_where_there_is_one() {
     assert!(said.contains("nccl-correct-2           status   0  #wrong      0"), "{said}");
     assert!(said.contains("nccl-shared              NOT RUN: NCCL 2.29.7 does not let"), "{said}");
     let (_, said) = run("/usr/lib/libnccl.so.2, 2.30.3");
-    assert!(said.contains("nccl-shared-4            status   0  #wrong      0"), "{said}");
+    assert!(said.contains("nccl-shared-8            status   0  #wrong      0"), "{said}");
 }

@@ -8,7 +8,7 @@ use super::nodes::Nodes;
 use crate::back_ends;
 use crate::environment::Environment;
 use results::units::MIB;
-use transports::allreduce::{PACKING_BYTES, SEGMENT_BYTES};
+use transports::allreduce::PACKING_BYTES;
 use workloads::framework::Compression;
 
 /// The axes of a sweep.
@@ -53,9 +53,9 @@ pub struct Axes {
     /// Groups are not fused with one another, nor with other gradients.
     #[serde(default)]
     pub disable_group_fusion: bool,
-    /// KiB of the segments in which large messages are pipelined; 0: no pipelining.
-    #[serde(default = "default_segment")]
-    pub segment_kib: usize,
+    /// KiB of the segments in which large messages are pipelined; 0: no pipelining. Unless given, the transport's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment_kib: Option<usize>,
     /// KiB of several gradients that are packed, reduced and unpacked at a time; 0: whole messages, as in Horovod.
     #[serde(default = "default_packing")]
     pub packing_kib: usize,
@@ -97,7 +97,7 @@ impl Default for Axes {
             compression: Vec::new(),
             num_groups: Vec::new(),
             disable_group_fusion: false,
-            segment_kib: default_segment(),
+            segment_kib: None,
             packing_kib: default_packing(),
         }
     }
@@ -121,10 +121,6 @@ fn default_cycle_times() -> Vec<f64> {
 
 fn default_capacity() -> usize {
     Environment::default().cache_capacity.value
-}
-
-fn default_segment() -> usize {
-    SEGMENT_BYTES / 1024
 }
 
 fn default_packing() -> usize {

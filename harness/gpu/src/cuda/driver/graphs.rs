@@ -76,7 +76,7 @@ impl Graphs {
     /// When a driver call fails.
     pub fn drop(&mut self, Graph(graph): Graph) -> Result<(), CudaError> {
         let Ready { handle, .. } = self.0[graph].take().expect("a graph is dropped once");
-        // SAFETY: instantiated once, destroyed once; the driver waits for its launches.
+        // SAFETY: instantiated once, destroyed once.
         called("cuGraphExecDestroy", unsafe { sys::cuGraphExecDestroy(handle) }.result())
     }
 

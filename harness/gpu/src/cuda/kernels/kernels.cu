@@ -125,7 +125,7 @@ INLINE void reduce(const Reduce& work) {
     ONE_BY_ONE for (u64 at = thread(); at < lines; at += threads()) {
         Line<T> sum, next;
         sum.bytes = ((const uint4*)((const T*)work.from[0] + before))[at];
-        ONE_BY_ONE for (u64 source = 1; source < work.sources; ++source) {
+        SOME_AT_ONCE for (u64 source = 1; source < work.sources; ++source) {
             next.bytes = ((const uint4*)((const T*)work.from[source] + before))[at];
             ALL_AT_ONCE for (u64 lane = 0; lane < lanes; ++lane)
                 sum.lanes[lane] = combine<COMBINE>(sum.lanes[lane], next.lanes[lane]);
@@ -142,10 +142,10 @@ INLINE void reduce(const Reduce& work) {
 }
 
 #define REDUCE(name, T)                                                           \
-    KERNEL reduce_sum_##name(WORK(Reduce) work) { reduce<SUM, T>(work); }         \
-    KERNEL reduce_min_##name(WORK(Reduce) work) { reduce<MIN, T>(work); }         \
-    KERNEL reduce_max_##name(WORK(Reduce) work) { reduce<MAX, T>(work); }         \
-    KERNEL reduce_product_##name(WORK(Reduce) work) { reduce<PRODUCT, T>(work); }
+    KERNEL AT_ONCE(8) reduce_sum_##name(WORK(Reduce) work) { reduce<SUM, T>(work); }         \
+    KERNEL AT_ONCE(8) reduce_min_##name(WORK(Reduce) work) { reduce<MIN, T>(work); }         \
+    KERNEL AT_ONCE(8) reduce_max_##name(WORK(Reduce) work) { reduce<MAX, T>(work); }         \
+    KERNEL AT_ONCE(8) reduce_product_##name(WORK(Reduce) work) { reduce<PRODUCT, T>(work); }
 
 REDUCE(f32, float)
 REDUCE(f64, double)
@@ -197,26 +197,58 @@ INLINE void convert(Brain from, float& into, double factor) { into = widen(scale
 INLINE void convert(Half from, double& into, double factor) { into = widen(scale(from, factor)); }
 INLINE void convert(Brain from, double& into, double factor) { into = widen(scale(from, factor)); }
 
+// What a thread moves at once: whole lines of the wider type, and no less than eight bytes of the other one, so that
+// neighbours touch neighbouring bytes.
+template <u64 BYTES>
+struct Moved {
+    typedef uint4 Word;
+};
+template <>
+struct Moved<8> {
+    typedef uint2 Word;
+};
+template <typename T, u64 LANES>
+union Group {
+    typedef typename Moved<sizeof(T) * LANES>::Word Word;
+    Word words[sizeof(T) * LANES / sizeof(Word)];
+    T lanes[LANES];
+};
+
+INLINE constexpr u64 larger(u64 a, u64 b) { return a > b ? a : b; }
+
 // A block takes a piece after the other.
 template <typename F, typename T>
 INLINE void pack(const Pack& work) {
-    const u64 lanes = 16 / (sizeof(F) < sizeof(T) ? sizeof(F) : sizeof(T));
-    const u64 from_lines = lanes * sizeof(F) / 16, into_lines = lanes * sizeof(T) / 16;
+    const u64 wider = larger(sizeof(F), sizeof(T)), narrower = sizeof(F) + sizeof(T) - wider;
+    const u64 lanes = larger(16 / wider, 8 / narrower);
+    typedef Group<F, lanes> In;
+    typedef Group<T, lanes> Out;
+    const u64 in_words = sizeof(In) / sizeof(typename In::Word), out_words = sizeof(Out) / sizeof(typename Out::Word);
+    // Short reads are made two at a time.
+    const u64 at_once = sizeof(In) < 16 ? 2 : 1;
     ONE_BY_ONE for (u64 piece = blockIdx.x; piece < work.count; piece += gridDim.x) {
         const F* from = (const F*)work.pieces[piece].from;
         T* into = (T*)work.pieces[piece].into;
         u64 elements = work.pieces[piece].elements, before = head(into, elements);
         u64 groups = is_aligned(from + before) ? (elements - before) / lanes : 0;
-        ONE_BY_ONE for (u64 group = threadIdx.x; group < groups; group += blockDim.x) {
-            Line<F> in[from_lines];
-            Line<T> out[into_lines];
-            ALL_AT_ONCE for (u64 line = 0; line < from_lines; ++line)
-                in[line].bytes = ((const uint4*)(from + before))[group * from_lines + line];
-            ALL_AT_ONCE for (u64 lane = 0; lane < lanes; ++lane)
-                convert(in[lane * sizeof(F) / 16].lanes[lane % (16 / sizeof(F))],
-                        out[lane * sizeof(T) / 16].lanes[lane % (16 / sizeof(T))], work.factor);
-            ALL_AT_ONCE for (u64 line = 0; line < into_lines; ++line)
-                ((uint4*)(into + before))[group * into_lines + line] = out[line].bytes;
+        ONE_BY_ONE for (u64 first = threadIdx.x; first < groups; first += blockDim.x * at_once) {
+            In in[at_once];
+            ALL_AT_ONCE for (u64 next = 0; next < at_once; ++next) {
+                u64 group = first + next * blockDim.x;
+                if (group < groups) {
+                    ALL_AT_ONCE for (u64 word = 0; word < in_words; ++word)
+                        in[next].words[word] = ((const typename In::Word*)(from + before))[group * in_words + word];
+                }
+            }
+            ALL_AT_ONCE for (u64 next = 0; next < at_once; ++next) {
+                u64 group = first + next * blockDim.x;
+                if (group >= groups) break;
+                Out out;
+                ALL_AT_ONCE for (u64 lane = 0; lane < lanes; ++lane)
+                    convert(in[next].lanes[lane], out.lanes[lane], work.factor);
+                ALL_AT_ONCE for (u64 word = 0; word < out_words; ++word)
+                    ((typename Out::Word*)(into + before))[group * out_words + word] = out.words[word];
+            }
         }
         ONE_BY_ONE for (u64 left = threadIdx.x; left < elements - groups * lanes; left += blockDim.x) {
             u64 at = left < before ? left : left + groups * lanes;
@@ -256,22 +288,19 @@ struct Busy {
 
 KERNEL busy(WORK(Busy) work) {
     u64 end = (work.from ? *work.from : now_ns()) + work.length_ns;
-    while (now_ns() < end) continue;
+    while (now_ns() < end) rest();
     if (thread() == 0) *work.into = end;
 }
 
 // ---- fill and check: the data of pattern.rs
-
-enum { NATURAL, CENTRED, ODD, POWER };
 
 struct Pattern {
     u64 first;
     u64 elements;
     u64 seed;
     u32 ranks;
-    u32 kind;
     u32 bits;
-    u32 combine;
+    u64 combine;
 };
 
 struct Fill {
@@ -280,58 +309,88 @@ struct Fill {
     u64 rank;
 };
 
-// The same for all ranks. Blocks of 2048 elements share the upper half of their first index.
-INLINE u32 mix(const Pattern& of, u64 offset) {
+// The upper half of an index, with the seed. Blocks of 2048 elements share that of their first index.
+INLINE u32 upper(const Pattern& of, u64 offset) {
     u64 start = of.first + offset / 2048 * 2048;
-    u32 high = (u32)(start >> 32) * 0x9E3779B9u ^ (u32)of.seed;
-    u32 folded = (((u32)start + (u32)(offset % 2048)) ^ high) * 0x85EBCA6Bu;
+    return (u32)(start >> 32) * 0x9E3779B9u ^ (u32)of.seed;
+}
+
+// The same for all ranks.
+INLINE u32 mix(const Pattern& of, u64 offset, u32 high) {
+    u32 folded = ((u32)(of.first + offset) ^ high) * 0x85EBCA6Bu;
     return (folded ^ folded >> 15) * 0x2C1B3C6Du ^ (u32)(of.seed >> 32);
 }
 
-INLINE void integer(int number, float& into) { into = (float)number; }
-INLINE void integer(int number, double& into) { into = number; }
-INLINE void integer(int number, u8& into) { into = (u8)number; }
-INLINE void integer(int number, int& into) { into = number; }
-INLINE void integer(int number, i64& into) { into = number; }
-
-// What a rank contributes.
+// A number of less than 23 bits, without an offset.
+INLINE void integer(u32 drawn, int middle, float& into) {
+    into = of_bits(drawn ^ 0x4B000000u) - (float)(8388608 + middle);
+}
 template <typename T>
+INLINE void integer(u32 drawn, int middle, T& into) {
+    into = (T)((int)drawn - middle);
+}
+
+// A power of two for a product of floating-point numbers, and an odd number for one of integers.
+INLINE void factor(const Pattern& of, u32 rank, u32 mixed, u32 own, float& into) {
+    u32 turned_by = mixed % of.ranks + rank, place = turned_by - (turned_by < of.ranks ? 0 : of.ranks);
+    u32 exponent = place < 14 ? (own >> 16) % 3 : 1;
+    into = (own >> 31 ? -1.0f : 1.0f) * (exponent == 0 ? 0.5f : exponent == 2 ? 2.0f : 1.0f);
+}
+INLINE void factor(const Pattern& of, u32 rank, u32 mixed, u32 own, double& into) {
+    float number;
+    factor(of, rank, mixed, own, number);
+    into = number;
+}
+template <typename T>
+INLINE void factor(const Pattern&, u32, u32, u32 own, T& into) {
+    into = (T)(own >> 28 | 1);
+}
+
+// What a rank contributes: it turns and flips the mixed bits in its own way.
+template <int COMBINE, typename T>
 INLINE T value(const Pattern& of, u32 rank, u32 mixed) {
-    u32 turn = rank * 5 % 32, turned = turn ? mixed << turn | mixed >> (32 - turn) : mixed;
-    u32 own = turned ^ (rank + 1) * 0x9E3779B1u;
-    int number = (int)(own >> (32 - of.bits));
-    if (of.kind == CENTRED) number -= 1 << (of.bits - 1);
-    if (of.kind == ODD) number = own >> 28 | 1;
+    u32 turn = rank * 5, flip = (rank + 1) * 0x9E3779B1u;
     typename Wide<T>::Type wide;
-    integer(number, wide);
-    if (of.kind == POWER) {
-        u32 turned_by = mixed % of.ranks + rank, place = turned_by - (turned_by < of.ranks ? 0 : of.ranks);
-        u32 exponent = place < 14 ? (own >> 16) % 3 : 1;
-        integer(own >> 31 ? -1 : 1, wide);
-        if (exponent == 0) wide = wide / 2;
-        if (exponent == 2) wide = wide * 2;
+    if (COMBINE == PRODUCT) {
+        factor(of, rank, mixed, turned(mixed, turn) ^ flip, wide);
+    } else {
+        // The upper bits.
+        u32 drawn = (turned(mixed, turn + of.bits) & ((1u << of.bits) - 1)) ^ flip >> (32 - of.bits);
+        integer(drawn, COMBINE == SUM ? 0 : 1 << (of.bits - 1), wide);
     }
     T result;
     narrow(wide, result);
     return result;
 }
 
-template <typename T>
+// Whole lines where all elements share the upper half of their index.
+template <int COMBINE, typename T>
 INLINE void fill(const Fill& work) {
     const u64 lanes = 16 / sizeof(T);
     const Pattern& of = work.pattern;
-    const u32 rank = (u32)work.rank;
+    const u32 rank = (u32)work.rank, high = upper(of, 0);
     T* into = (T*)work.into;
-    u64 before = head(into, of.elements), lines = (of.elements - before) / lanes;
+    u64 before = head(into, of.elements);
+    u64 lines = high == upper(of, of.elements - 1) ? (of.elements - before) / lanes : 0;
     ONE_BY_ONE for (u64 line = thread(); line < lines; line += threads()) {
         Line<T> out;
         ALL_AT_ONCE for (u64 lane = 0; lane < lanes; ++lane)
-            out.lanes[lane] = value<T>(of, rank, mix(of, before + line * lanes + lane));
+            out.lanes[lane] = value<COMBINE, T>(of, rank, mix(of, before + line * lanes + lane, high));
         ((uint4*)(into + before))[line] = out.bytes;
     }
     ONE_BY_ONE for (u64 left = thread(); left < of.elements - lines * lanes; left += threads()) {
         u64 at = left < before ? left : left + lines * lanes;
-        into[at] = value<T>(of, rank, mix(of, at));
+        into[at] = value<COMBINE, T>(of, rank, mix(of, at, upper(of, at)));
+    }
+}
+
+template <typename T>
+INLINE void fill(const Fill& work) {
+    switch (work.pattern.combine) {
+        case SUM: return fill<SUM, T>(work);
+        case PRODUCT: return fill<PRODUCT, T>(work);
+        // The same for maxima.
+        default: return fill<MIN, T>(work);
     }
 }
 
@@ -343,52 +402,95 @@ struct Check {
     double factor;
 };
 
-template <typename T>
-INLINE T either(u32 how, T mine, T other) {
-    switch (how) {
-        case MIN: return combine<MIN>(mine, other);
-        case MAX: return combine<MAX>(mine, other);
-        case PRODUCT: return combine<PRODUCT>(mine, other);
-        default: return combine<SUM>(mine, other);
+// What a thread has found, as in Check.
+struct Found {
+    u64 wrong;
+    u64 first;
+};
+
+// Lines whose elements share the upper half of their index; of equal ones the first counts.
+template <int COMBINE, u64 LINES, u64 LANES, typename T>
+INLINE void judge(const Check& work, const u64* at, u32 high, bool is_scaled, const Line<T>* got, Found& found) {
+    const Pattern& of = work.pattern;
+    u32 mixed[LINES][LANES];
+    T want[LINES][LANES];
+    ALL_AT_ONCE for (u64 line = 0; line < LINES; ++line)
+        ALL_AT_ONCE for (u64 lane = 0; lane < LANES; ++lane) {
+            mixed[line][lane] = mix(of, at[line] + lane, high);
+            want[line][lane] = value<COMBINE, T>(of, 0, mixed[line][lane]);
+        }
+    ONE_BY_ONE for (u32 rank = 1; rank < of.ranks; ++rank)
+        ALL_AT_ONCE for (u64 line = 0; line < LINES; ++line)
+            ALL_AT_ONCE for (u64 lane = 0; lane < LANES; ++lane)
+                want[line][lane] = combine<COMBINE>(want[line][lane], value<COMBINE, T>(of, rank, mixed[line][lane]));
+    if (is_scaled) {
+        ALL_AT_ONCE for (u64 line = 0; line < LINES; ++line)
+            ALL_AT_ONCE for (u64 lane = 0; lane < LANES; ++lane)
+                want[line][lane] = scale(want[line][lane], work.factor);
     }
+    // A NaN is not equal to anything.
+    bool is_right = true;
+    ALL_AT_ONCE for (u64 line = 0; line < LINES; ++line)
+        ALL_AT_ONCE for (u64 lane = 0; lane < LANES; ++lane)
+            is_right &= widen(got[line].lanes[lane]) == widen(want[line][lane]);
+    if (is_right) return;
+    ALL_AT_ONCE for (u64 line = 0; line < LINES; ++line)
+        ALL_AT_ONCE for (u64 lane = 0; lane < LANES; ++lane) {
+            bool is_wrong = !(widen(got[line].lanes[lane]) == widen(want[line][lane]));
+            if (is_wrong && (line == 0 || at[line] != at[0])) {
+                ++found.wrong;
+                if (at[line] + lane < found.first) found.first = at[line] + lane;
+            }
+        }
 }
 
-template <typename T>
-INLINE void judge(const Check& work, u64 at, T got) {
+template <int COMBINE, typename T>
+INLINE void check(const Check& work) {
+    // Of wide elements two lines at a time.
+    const u64 lanes = 16 / sizeof(T), at_once = sizeof(T) < 4 ? 1 : 2;
     const Pattern& of = work.pattern;
-    u32 mixed = mix(of, at);
-    T want = value<T>(of, 0, mixed);
-    ONE_BY_ONE for (u32 rank = 1; rank < of.ranks; ++rank)
-        want = either(of.combine, want, value<T>(of, rank, mixed));
-    if (work.factor != 1) want = scale(want, work.factor);
-    // A NaN is not equal to anything.
-    if (!(widen(got) == widen(want))) {
-        count(work.wrong);
-        lower(work.wrong + 1, at);
+    const T* got = (const T*)work.got;
+    const u32 high = upper(of, 0);
+    const bool is_scaled = work.factor != 1;
+    u64 before = head(got, of.elements);
+    u64 lines = high == upper(of, of.elements - 1) ? (of.elements - before) / lanes : 0;
+    const uint4* bytes = (const uint4*)(got + before);
+    Found found = {0, ~0ull};
+    ONE_BY_ONE for (u64 first = thread(); first < lines; first += at_once * threads()) {
+        u64 at[at_once];
+        Line<T> in[at_once];
+        ALL_AT_ONCE for (u64 next = 0; next < at_once; ++next) {
+            u64 line = first + next * threads() < lines ? first + next * threads() : first;
+            at[next] = before + line * lanes;
+            in[next].bytes = bytes[line];
+        }
+        judge<COMBINE, at_once, lanes>(work, at, high, is_scaled, in, found);
+    }
+    ONE_BY_ONE for (u64 left = thread(); left < of.elements - lines * lanes; left += threads()) {
+        u64 at = left < before ? left : left + lines * lanes;
+        Line<T> in;
+        in.lanes[0] = got[at];
+        judge<COMBINE, 1, 1>(work, &at, upper(of, at), is_scaled, &in, found);
+    }
+    if (found.wrong > 0) {
+        count(work.wrong, found.wrong);
+        lower(work.wrong + 1, found.first);
     }
 }
 
 template <typename T>
 INLINE void check(const Check& work) {
-    const u64 lanes = 16 / sizeof(T);
-    const T* got = (const T*)work.got;
-    u64 elements = work.pattern.elements;
-    u64 before = head(got, elements), lines = (elements - before) / lanes;
-    ONE_BY_ONE for (u64 line = thread(); line < lines; line += threads()) {
-        Line<T> in;
-        in.bytes = ((const uint4*)(got + before))[line];
-        ALL_AT_ONCE for (u64 lane = 0; lane < lanes; ++lane)
-            judge(work, before + line * lanes + lane, in.lanes[lane]);
-    }
-    ONE_BY_ONE for (u64 left = thread(); left < elements - lines * lanes; left += threads()) {
-        u64 at = left < before ? left : left + lines * lanes;
-        judge(work, at, got[at]);
+    switch (work.pattern.combine) {
+        case SUM: return check<SUM, T>(work);
+        case MIN: return check<MIN, T>(work);
+        case MAX: return check<MAX, T>(work);
+        default: return check<PRODUCT, T>(work);
     }
 }
 
 #define PATTERN(name, T)                                     \
     KERNEL fill_##name(WORK(Fill) work) { fill<T>(work); }   \
-    KERNEL check_##name(WORK(Check) work) { check<T>(work); }
+    KERNEL AT_ONCE(5) check_##name(WORK(Check) work) { check<T>(work); }
 
 PATTERN(f32, float)
 PATTERN(f64, double)

@@ -11,9 +11,11 @@ typedef long long i64;
 typedef unsigned long long u64;
 
 #define KERNEL extern "C" void
+#define AT_ONCE(blocks)
 // Where the caller has it.
 #define WORK(Type) const Type&
 #define ALL_AT_ONCE
+#define SOME_AT_ONCE
 #define ONE_BY_ONE
 #define INLINE static inline
 
@@ -26,9 +28,14 @@ extern "C" void place(u32 block, u32 blocks, u32 thread, u32 threads) {
     blockIdx.x = block, gridDim.x = blocks, threadIdx.x = thread, blockDim.x = threads;
 }
 
+struct alignas(8) uint2 {
+    u32 x, y;
+};
 struct alignas(16) uint4 {
     u32 x, y, z, w;
 };
+
+INLINE u32 turned(u32 bits, u32 left) { return left % 32 ? bits << left % 32 | bits >> (32 - left % 32) : bits; }
 
 INLINE u32 bits_of(float number) {
     u32 bits;
@@ -60,7 +67,8 @@ INLINE u16 narrow_half(float wide) {
 }
 
 INLINE u64 now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
-INLINE void count(u64* counter) { ++*counter; }
+INLINE void rest() {}
+INLINE void count(u64* counter, u64 more) { *counter += more; }
 INLINE void lower(u64* least, u64 value) {
     if (value < *least) *least = value;
 }

@@ -63,9 +63,12 @@ pub fn kernels() -> Option<&'static Library> {
     KERNELS.get_or_init(open).as_ref()
 }
 
+/// So few that every thread has several elements.
+const MULTIPROCESSORS: usize = 1;
+
 /// Executes a GPU's work, thread by thread; the last one first.
 pub fn run(kernels: &Library, work: &Work) {
-    let Some(launch) = work.launch().unwrap() else { return };
+    let Some(launch) = work.launch(MULTIPROCESSORS).unwrap() else { return };
     // SAFETY: the functions are declared so; addresses are those of live vectors of the tests.
     unsafe {
         let place = kernels.get::<extern "C" fn(u32, u32, u32, u32)>(b"place").unwrap();

@@ -240,7 +240,7 @@ pub struct Arguments {
     pub sizes: Option<Sizes>,
     /// Pipeline large buffers in segments of about this size; 0: no pipelining
     ///
-    /// Default: 512K; over nccl 0, because a rank has one stream, on which segments cannot overlap.
+    /// Default: 512K; over cuda and nccl 0, because a device moves more in the time of a launch than a segment has.
     #[arg(long, value_parser = sizes::size, help_heading = SIZES, hide_short_help = true)]
     pub segment: Option<usize>,
     /// Pack this many bytes of several tensors at a time; 0: whole buffers

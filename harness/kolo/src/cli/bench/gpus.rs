@@ -1,12 +1,12 @@
 //! Ranks that are streams of this process, on this machine's GPUs.
 
 use std::env;
-use std::path::{Path, PathBuf};
 
 use algorithms::topology::Topology;
 use anyhow::Result;
 
 use super::arguments::Arguments;
+use super::kernels;
 use super::lines::{Measure, tables};
 use super::out::write_provenance;
 use super::request::{Process, request, topology};
@@ -15,12 +15,9 @@ use gpu::cuda::bench::Ranks;
 use gpu::cuda::driver::Driver;
 use gpu::cuda::emulated::{Emulated, Turns};
 use gpu::cuda::inventory;
-use gpu::cuda::speed::{Speed, measure};
 use gpu::cuda::streams::Streams;
 use measure::plan::Placement;
 use results::provenance::Launch;
-use results::statistics::Summary;
-use workloads::workload::{Gradient, Workload, workload_path};
 
 /// A seed in it makes devices in memory of the host, which have no clock: for tests.
 const EMULATED: &str = "KOLO_CUDA_EMULATED";
@@ -44,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 /// With what the driver is, or none where devices are emulated.
 fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> Result<Exit> {
     if let Some(path) = &arguments.kernels {
-        return kernels(streams, arguments, path);
+        return kernels::run(streams, arguments, path, driver);
     }
     let mut launch = Launch::now();
     let devices = streams.devices().len();
@@ -84,48 +81,4 @@ fn finish(arguments: &Arguments, mut launch: Launch) -> Result<Vec<String>> {
         write_provenance(rows, &launch)?;
     }
     Ok(lines)
-}
-
-/// The file of a workload that is asked for by name.
-fn named_workload(name: &Path) -> PathBuf {
-    workload_path(&name.to_string_lossy(), Path::new("configs/bench.toml"))
-}
-
-/// The kernels on a list of gradients.
-fn kernels<S: Streams>(mut streams: S, arguments: &Arguments, path: &Path) -> Result<Exit> {
-    let is_name = path.extension().is_none() && !path.exists();
-    let path = if is_name { named_workload(path) } else { path.into() };
-    let workload = Workload::read(&path).map_err(usage)?;
-    let gradients: Vec<usize> = workload.gradients.iter().map(Gradient::elements).collect();
-    println!(
-        "# kernels on GPU 0: {}; {}: {} gradients, {:.1} MB in f32; median of {} rounds, by the device's clock",
-        streams.devices()[0],
-        workload.name,
-        gradients.len(),
-        4e-6 * workload.elements() as f64,
-        arguments.iters
-    );
-    let speeds = measure(&mut streams, &gradients, arguments.warmup_iters, arguments.iters)?;
-    let gb_s = |speed: &Speed| {
-        let time_us = Summary::of(&speed.times_us)?.p50;
-        Some((time_us, speed.moved_bytes as f64 / time_us / 1e3))
-    };
-    let copy = gb_s(&speeds[0]);
-    println!(
-        "# {:>18}  {:>9}  {:>9}  {:>8}  {:>7}  {:>4}",
-        "kernel", "MB moved", "us", "GB/s", "of copy", "goal"
-    );
-    for speed in &speeds {
-        let Some(((time_us, speed_gb_s), (_, copy_gb_s))) = gb_s(speed).zip(copy) else {
-            println!("{:>20}  N/A: the device has no clock", speed.name);
-            continue;
-        };
-        let (mb, share) = (speed.moved_bytes as f64 / 1e6, speed_gb_s / copy_gb_s);
-        let compared = speed.goal.map_or(String::new(), |goal| {
-            let verdict = if share >= goal { "reached" } else { "missed" };
-            format!("  {share:>7.2}  {goal:.2}  {verdict}")
-        });
-        println!("{:>20}  {mb:>9.3}  {time_us:>9.2}  {speed_gb_s:>8.1}{compared}", speed.name);
-    }
-    Ok(Exit::Right)
 }

@@ -137,7 +137,9 @@ fn kernels_are_compared_with_the_devices_copy() {
     let Some(folder) = folder() else { return };
     let list = folder.join("list.csv");
     std::fs::write(&list, "index,name,shape,elements\n0,a,300x10,3000\n1,b,7,7\n").unwrap();
-    let more = ["--kernels", list.to_str().unwrap(), "-b", "1K"];
+    let rows = folder.join("kernels.csv");
+    let _ = std::fs::remove_file(&rows);
+    let more = ["--kernels", list.to_str().unwrap(), "--out", rows.to_str().unwrap()];
     let (status, stdout, stderr) = bench(&folder, "", &more);
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     let line =
@@ -148,6 +150,14 @@ fn kernels_are_compared_with_the_devices_copy() {
     // Half the bytes in the same time.
     assert!(line("fill").contains(" 0.50 ") && line("fill").ends_with("0.90  missed"), "{stdout}");
     assert!(line("unpack ").ends_with("0.90  reached"), "{stdout}");
+    let written = std::fs::read_to_string(&rows).unwrap();
+    let fill = written.lines().find(|line| line.contains(",fill,")).unwrap();
+    assert!(fill.contains(",list,fill,3007,12032,") && fill.ends_with(",0.5,0.9"), "{fill}");
+    let alone = written.lines().last().unwrap();
+    assert!(alone.contains(",a launch alone,3007,0,") && alone.ends_with(",,,"), "{alone}");
+    let (status, _, stderr) = bench(&folder, "", &more);
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("exists; rows of kernels are not appended"), "{stderr}");
     let (status, _, stderr) = bench(&folder, "", &["--kernels", "nowhere.csv"]);
     assert_eq!(status, Some(2));
     assert!(stderr.contains("nowhere.csv"), "{stderr}");
