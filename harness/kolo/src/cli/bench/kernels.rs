@@ -47,12 +47,6 @@ pub fn run<S: Streams>(
     driver: Option<String>,
 ) -> Result<Exit> {
     let mut launch = Launch::now();
-    if let Some(out) = arguments.out.as_ref().filter(|out| out.exists()) {
-        let out = out.display();
-        return Err(usage(format!(
-            "{out} exists; rows of kernels are not appended: name another file with --out"
-        )));
-    }
     let is_name = path.extension().is_none() && !path.exists();
     let path = if is_name { named(path) } else { path.into() };
     let workload = Workload::read(&path).map_err(usage)?;

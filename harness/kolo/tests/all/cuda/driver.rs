@@ -157,7 +157,7 @@ fn kernels_are_compared_with_the_devices_copy() {
     assert!(alone.contains(",a launch alone,3007,0,") && alone.ends_with(",,,"), "{alone}");
     let (status, _, stderr) = bench(&folder, "", &more);
     assert_eq!(status, Some(2));
-    assert!(stderr.contains("exists; rows of kernels are not appended"), "{stderr}");
+    assert!(stderr.contains("exists; results are never overwritten"), "{stderr}");
     let (status, _, stderr) = bench(&folder, "", &["--kernels", "nowhere.csv"]);
     assert_eq!(status, Some(2));
     assert!(stderr.contains("nowhere.csv"), "{stderr}");
