@@ -140,7 +140,7 @@ changed cuda.toml bert_base 'topology=["1x2"]' 'control_plane=["bitvector"]' 'fu
 part "train-bert_base" $sweep "$out/bert.toml" --out "$out/train-bert_base"
 changed cuda.toml resnet50 'control_plane=["bitvector"]' 'fusion_threshold_mib=[16]' 'cycle_time_ms=[1]' > "$out/timeline.toml"
 part "train-timeline" $sweep "$out/timeline.toml" --timeline --no-figures --out "$out/train-timeline"
-part "train-tune" recommended env "$connections" "$kolo" tune --workload "$workloads/bert_large.csv" --backward-ms 60 \
+part "train-tune" recommended env "$connections" "$kolo" tune --workload "$workloads/resnet50.csv" --backward-ms 20 \
     --transport cuda --topology 1x2 --budget "$((seconds / 2))s" --out "$out/train-tune"
 
 # Over NCCL: a process for each GPU; on a single GPU two that share it.

@@ -73,14 +73,20 @@ fn origin(rows: &[&Row]) -> Vec<String> {
     };
     let over = rows.iter().filter(|row| row.oversubscribed == Some(true)).count();
     let ranks = several(rows, |row| row.ranks.map_or(String::new(), theme::plain));
+    let on_gpus = |row: &&&Row| ["cuda", "nccl"].contains(&row.transport.as_str());
+    let cores = match rows.iter().filter(on_gpus).count() {
+        0 => "cores",
+        some if some == rows.len() => "GPUs",
+        _ => "cores or GPUs",
+    };
     let oversubscribed = match (over, ranks.as_slice()) {
         (0, _) => String::new(),
         (over, [ranks]) if over == rows.len() => {
-            format!("oversubscribed: {ranks} ranks on fewer cores")
+            format!("oversubscribed: {ranks} ranks on fewer {cores}")
         }
-        (over, _) if over == rows.len() => "oversubscribed: more ranks than cores".to_string(),
+        (over, _) if over == rows.len() => format!("oversubscribed: more ranks than {cores}"),
         (over, _) => {
-            format!("{over} of {} points oversubscribed: more ranks than cores", rows.len())
+            format!("{over} of {} points oversubscribed: more ranks than {cores}", rows.len())
         }
     };
     vec![source, engines::in_words(rows), seeds(rows), emulated, oversubscribed]
@@ -254,6 +260,12 @@ mod tests {
 
     fn row() -> synthetic::Row {
         step("ring", "coordinator", 64.0, 5.0)
+    }
+
+    #[test]
+    fn ranks_on_gpus_share_gpus() {
+        let on_gpu = row().with("transport", "nccl");
+        assert!(caption(&[on_gpu]).contains("oversubscribed: 4 ranks on fewer GPUs\n"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Comparisons of simulated with published or measured values, and of kolo with Horovod: the lines of
-//! `published.csv`, `validation.csv` and `comparison.csv`.
+//! Comparisons of simulated with published or measured values, of kolo with Horovod, and of kernels with a copy: the
+//! lines of `published.csv`, `validation.csv`, `comparison.csv` and `kernels.csv`.
 
 use crate::PlotError;
 use crate::fields::Fields;
@@ -133,5 +133,52 @@ impl Compared {
             emulated: fields.truth("emulated")?,
             oversubscribed: fields.truth("oversubscribed")?,
         })
+    }
+}
+/// A kernel on a GPU, and the device's own copy in the same run.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel {
+    pub device: String,
+    pub workload: String,
+    pub name: String,
+    /// Of all gradients, f32.
+    pub elements: f64,
+    pub repetitions: u64,
+    /// Moved bytes over the median time; none of a launch alone.
+    pub bandwidth_gb_s: Option<f64>,
+    /// As a share of the copy's.
+    pub of_copy: Option<f64>,
+    /// The share that is expected; none of the copy.
+    pub goal: Option<f64>,
+    /// The shortest, median and longest time.
+    times_us: [f64; 3],
+}
+
+impl Kernel {
+    /// # Errors
+    /// When a column is missing or its field cannot be read.
+    pub fn of(fields: &Fields) -> Result<Kernel, PlotError> {
+        let times = ["time_us_min", "time_us_p50", "time_us_max"];
+        let mut times_us = [0.0; 3];
+        for (time, column) in times_us.iter_mut().zip(times) {
+            *time = fields.positive(column)?;
+        }
+        Ok(Kernel {
+            device: fields.text("device")?,
+            workload: fields.text("workload")?,
+            name: fields.text("kernel")?,
+            elements: fields.positive("elements")?,
+            repetitions: fields.whole("repetitions")?,
+            bandwidth_gb_s: fields.number("bandwidth_gb_s")?,
+            of_copy: fields.number("of_copy")?,
+            goal: fields.number("goal")?,
+            times_us,
+        })
+    }
+
+    /// The bandwidths of the longest and of the shortest repetition, if `median_gb_s` is that of the median.
+    pub fn range_gb_s(&self, median_gb_s: f64) -> (f64, f64) {
+        let [shortest, median, longest] = self.times_us;
+        (median_gb_s * median / longest, median_gb_s * median / shortest)
     }
 }

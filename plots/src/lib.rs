@@ -32,6 +32,7 @@
 //! | `time_by_size.rs`   | time over message size, per algorithm                         |
 //! | `over_fastest.rs`   | time over the shortest at the same size, per algorithm        |
 //! | `roofline.rs`       | share of the reference over message size, per algorithm       |
+//! | `kernels.rs`        | bandwidth of a GPU's kernels beside that of its copy          |
 //! | `negotiation.rs`    | negotiation time and messages per step over cycle time        |
 //! | `steps.rs`          | training steps that ran, distinguished by their settings      |
 //! | `control_planes.rs` | time that control planes take of rank 0, over ranks           |
@@ -102,6 +103,7 @@ mod frame;
 mod gains;
 mod gantt;
 mod hatch;
+mod kernels;
 mod late_ranks;
 mod layout;
 mod line;
@@ -162,7 +164,7 @@ use drawing::Drawing;
 use view::{Medium, View};
 
 /// The registry: every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 23] = [
+const FIGURES: [Figure; 24] = [
     scaling::FIGURE,
     efficiency::FIGURE,
     throughput::FIGURE,
@@ -186,6 +188,7 @@ const FIGURES: [Figure; 23] = [
     against::FIGURE,
     against_surface::FIGURE,
     autotune::FIGURE,
+    kernels::FIGURE,
 ];
 
 /// The number of figures, of which [`draw`] draws those that the rows have data for.

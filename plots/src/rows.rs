@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::PlotError;
-use crate::comparison::{Compared, Prediction, Published};
+use crate::comparison::{Compared, Kernel, Prediction, Published};
 use crate::fields::Fields;
 use crate::logs::{RankTimes, Sample};
 use crate::ratios::{Changes, Gains};
@@ -32,6 +32,7 @@ pub struct Rows {
     pub(crate) published: Vec<Published>,
     pub(crate) predictions: Vec<Prediction>,
     pub(crate) compared: Vec<Compared>,
+    pub(crate) kernels: Vec<Kernel>,
     pub(crate) samples: Vec<Sample>,
     pub(crate) rank_times: Vec<RankTimes>,
     pub(crate) gains: Vec<Gains>,
@@ -45,7 +46,7 @@ pub struct Rows {
 impl Rows {
     /// Reads CSV files in the order given. The columns of a file tell whether it has rows of a run,
     /// or comparisons of simulated with published (`published.csv`) or measured (`validation.csv`)
-    /// values, or of kolo with Horovod (`comparison.csv`), or steps (`samples.csv`, `ranks.csv`). A
+    /// values, of kolo with Horovod (`comparison.csv`), or of kernels with a copy (`kernels.csv`), or steps (`samples.csv`, `ranks.csv`). A
     /// last line that is cut, as after a kill, is left out.
     ///
     /// # Errors
@@ -77,7 +78,7 @@ impl Rows {
     /// The number of rows read, including those that no figure draws.
     pub fn len(&self) -> usize {
         let compared = self.published.len() + self.predictions.len() + self.compared.len();
-        self.rows.len() + compared + self.samples.len() + self.rank_times.len()
+        self.rows.len() + compared + self.kernels.len() + self.samples.len() + self.rank_times.len()
     }
 
     /// Adds what a tuner's setting saves.
@@ -332,6 +333,8 @@ fn read_table(path: &Path, mut table: impl Read, rows: &mut Rows) -> Result<(), 
             rows.predictions.push(Prediction::of(&fields)?);
         } else if columns.contains_key("horovod_ms") {
             rows.compared.push(Compared::of(&fields)?);
+        } else if columns.contains_key("kernel") {
+            rows.kernels.push(Kernel::of(&fields)?);
         } else if columns.contains_key("times_us") {
             rows.rank_times.push(RankTimes::of(&fields)?);
         } else if is_samples {

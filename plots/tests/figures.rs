@@ -246,7 +246,7 @@ fn figures_without_rows_are_skipped_with_a_reason() {
             &OVER_RANKS[..],
             &of_what_ran,
             &["breakdown", "losses", "crossover"],
-            &["validation", "against", "against_surface", "autotune"]
+            &["validation", "against", "against_surface", "autotune", "kernels"]
         ]
         .concat()
     );

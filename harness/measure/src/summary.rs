@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
-use crate::fastest;
+use crate::{back_ends, fastest};
 use results::conclusion::Conclusion;
 use results::row::{Key, StepResult, StepRow, StepSetting, Tuning};
 use results::statistics::Summary;
 use results::units::mib;
+use training::back_end::MemoryKind;
 
 /// Horovod's default settings: fusion threshold in MiB, cycle time in ms, since when.
 pub const HOROVOD_DEFAULTS: [(usize, f64, &str); 2] =
@@ -159,7 +160,9 @@ fn part(rows: &[&StepRow], text: &mut String) {
         notes.push("nodes are emulated".into());
     }
     if run.oversubscribed {
-        notes.push("more ranks than cores".into());
+        let on_gpus = back_ends::find(&run.transport)
+            .is_some_and(|back_end| back_end.memory() == MemoryKind::Device);
+        notes.push(format!("more ranks than {}", if on_gpus { "GPUs" } else { "cores" }));
     }
     let _ = writeln!(
         text,

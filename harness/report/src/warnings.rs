@@ -51,9 +51,17 @@ pub fn of(run: &Run) -> Vec<String> {
         "Emulated: threads, processes or namespaces of one machine stand for nodes, so the numbers describe that \
          machine and not a cluster",
     );
+    let (on_gpus, on_cores): (Vec<&Record>, Vec<&Record>) = rows
+        .iter()
+        .filter(|row| row.text("oversubscribed") == "true")
+        .partition(|row| ["cuda", "nccl"].contains(&row.text("transport")));
     add(
-        is_true("oversubscribed"),
+        on_cores.len(),
         "Oversubscribed: there are more ranks than cores, so ranks wait for each other's time slices",
+    );
+    add(
+        on_gpus.len(),
+        "Oversubscribed: there are more ranks than GPUs, so ranks share multiprocessors and memory bandwidth",
     );
     warnings.extend(outcomes(&rows));
     let read =

@@ -427,10 +427,10 @@ mod tests {
         assert_eq!(figures.names, ["bus_bandwidth", "time_by_size", "over_fastest", "roofline"]);
         assert_eq!(figures.drawn.lines().count(), 4, "{}", figures.drawn);
         let short = "not drawn: scaling, efficiency, throughput, speedup, surface, negotiation, control_planes, distribution, \
-                     ranks, step, gains, changes, breakdown, losses, crossover, validation, against, against_surface, autotune (--verbose says why)\n";
+                     ranks, step, gains, changes, breakdown, losses, crossover, validation, against, against_surface, autotune, kernels (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
         let reasons = figures.reasons();
-        assert_eq!(reasons.lines().count(), 19, "{reasons}");
+        assert_eq!(reasons.lines().count(), 20, "{reasons}");
         assert!(
             reasons.starts_with("figure scaling not drawn: no rows of kind `step`"),
             "{reasons}"

@@ -135,7 +135,11 @@ int cuMemcpyDtoH_v2(void* into, const void* from, size_t bytes) {
     return current ? FINE : NO_CONTEXT;
 }
 int cuMemcpyDtoDAsync_v2(void* into, const void* from, size_t bytes, long stream) {
-    put(stream, [=] { memcpy(into, from, is("wrong") && bytes ? bytes - 1 : bytes); });
+    put(stream, [=] {
+        memcpy(into, from, bytes);
+        // Tables of pieces end with a zero, and survive it.
+        if (is("wrong") && bytes) ((char*)into)[bytes - 1] = 0;
+    });
     return stream ? FINE : INVALID;
 }
 int cuStreamCreate(long* stream, unsigned) {
