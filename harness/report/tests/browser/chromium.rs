@@ -1,15 +1,14 @@
-//! Chromium without a window, driven through its DevTools protocol over a pipe: JSON messages that end with a zero.
+//! Chromium without a window.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use headless_chrome::protocol::cdp::types::Event;
+use headless_chrome::protocol::cdp::{Emulation, Network, Page, Runtime};
+use headless_chrome::types::PrintToPdfOptions;
+use headless_chrome::{Browser, LaunchOptions, Tab};
+use serde_json::Value;
 
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -22,161 +21,159 @@ const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chro
 
 /// A browser with one page.
 pub struct Chromium {
-    process: Child,
-    to: ChildStdin,
-    from: Receiver<Value>,
-    session: String,
-    last: u64,
-    /// Events of the page since it was opened: method and parameters.
-    pub events: Vec<(String, Value)>,
-    _profile: tempfile::TempDir,
+    tab: Arc<Tab>,
+    complaints: Arc<Mutex<Vec<String>>>,
+    _browser: Browser,
 }
 
 impl Chromium {
     /// Starts the browser that `KOLO_CHROMIUM` names, or the first that is installed.
     pub fn start() -> Chromium {
-        let profile = tempfile::tempdir().unwrap();
-        let given = std::env::var("KOLO_CHROMIUM").ok();
-        let program =
-            given.or_else(|| NAMES.iter().find(|name| is_installed(name)).map(ToString::to_string));
+        let given = std::env::var_os("KOLO_CHROMIUM").map(PathBuf::from);
+        let program = given.or_else(|| NAMES.iter().find_map(|name| installed(name)));
         let program = program.expect("no Chromium; install it, or name it in KOLO_CHROMIUM");
-        // The protocol's files are 3 and 4.
-        let mut process = Command::new("sh")
-            .args(["-c", r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1"#, "sh", &program])
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"])
-            .args(["--no-first-run", "--disable-background-networking", "--hide-scrollbars"])
-            .arg(format!("--user-data-dir={}", profile.path().display()))
-            .arg("about:blank")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
+        let options = LaunchOptions::default_builder()
+            .path(Some(program))
+            .sandbox(false)
+            .idle_browser_timeout(TIMEOUT)
+            .args(vec!["--hide-scrollbars".as_ref()])
+            .build()
             .unwrap();
-        let (to, out) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
-        let (sender, from) = channel();
-        thread::spawn(move || {
-            for message in BufReader::new(out).split(0) {
-                let Ok(message) = message else { return };
-                if sender.send(serde_json::from_slice(&message).unwrap()).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut browser = Chromium {
-            process,
-            to,
-            from,
-            session: String::new(),
-            last: 0,
-            events: Vec::new(),
-            _profile: profile,
-        };
-        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
-        let attach = json!({"targetId": target["targetId"], "flatten": true});
-        let attached = browser.call("Target.attachToTarget", attach);
-        browser.session = attached["sessionId"].as_str().unwrap().to_string();
-        for domain in ["Page", "Runtime", "Network", "Log"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
-        }
-        browser
+        let browser = Browser::new(options).unwrap();
+        let tab = browser.new_tab().unwrap();
+        tab.set_default_timeout(TIMEOUT);
+        let complaints = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&complaints);
+        let listener = move |event: &Event| kept.lock().unwrap().extend(complaint(event));
+        tab.add_event_listener(Arc::new(listener)).unwrap();
+        tab.enable_log().unwrap().enable_runtime().unwrap();
+        tab.call_method(Network::Enable {
+            max_total_buffer_size: None,
+            max_resource_buffer_size: None,
+            max_post_data_size: None,
+            report_direct_socket_traffic: None,
+            enable_durable_messages: None,
+        })
+        .unwrap();
+        Chromium { tab, complaints, _browser: browser }
     }
 
-    /// Calls a method and returns its result.
-    pub fn call(&mut self, method: &str, params: Value) -> Value {
-        self.last += 1;
-        let mut message = json!({"id": self.last, "method": method, "params": params});
-        if !self.session.is_empty() {
-            message["sessionId"] = json!(self.session);
-        }
-        let text = message.to_string() + "\0";
-        self.to.write_all(text.as_bytes()).unwrap();
-        loop {
-            let answer = self.next();
-            if answer["id"] == json!(self.last) {
-                assert!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
-                return answer["result"].clone();
-            }
-        }
+    /// Errors and warnings of the console since the page was opened, and requests for anything but the file.
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.lock().unwrap().clone()
     }
 
-    /// The next message. Events are kept.
-    fn next(&mut self) -> Value {
-        let message = self.from.recv_timeout(TIMEOUT).expect("the browser answers");
-        if let Some(method) = message["method"].as_str() {
-            self.events.push((method.to_string(), message["params"].clone()));
-        }
-        message
+    /// Scripts of pages that are opened from now on do not run.
+    pub fn disable_scripts(&self) {
+        self.tab.call_method(Emulation::SetScriptExecutionDisabled { value: true }).unwrap();
     }
 
     /// Opens a file, and waits until it is loaded.
-    pub fn open(&mut self, file: &Path) {
-        self.events.clear();
-        let url = format!("file://{}", file.display());
-        self.call("Page.navigate", json!({"url": url}));
-        while !self.events.iter().any(|(method, _)| method == "Page.loadEventFired") {
-            self.next();
-        }
+    pub fn open(&self, file: &Path) {
+        self.complaints.lock().unwrap().clear();
+        self.tab.navigate_to(&format!("file://{}", file.display())).unwrap();
+        self.tab.wait_until_navigated().unwrap();
+        while self.value("document.readyState") != "complete" {}
     }
 
     /// The value of an expression in the page.
-    pub fn value(&mut self, expression: &str) -> Value {
-        let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
-        let result = self.call("Runtime.evaluate", params);
-        assert!(result.get("exceptionDetails").is_none(), "{expression}: {result}");
-        result["result"]["value"].clone()
+    pub fn value(&self, expression: &str) -> Value {
+        let evaluated = self.tab.call_method(Runtime::Evaluate {
+            expression: expression.into(),
+            return_by_value: Some(true),
+            await_promise: Some(true),
+            object_group: None,
+            include_command_line_api: None,
+            silent: None,
+            context_id: None,
+            generate_preview: None,
+            user_gesture: None,
+            throw_on_side_effect: None,
+            timeout: None,
+            disable_breaks: None,
+            repl_mode: None,
+            allow_unsafe_eval_blocked_by_csp: None,
+            unique_context_id: None,
+            serialization_options: None,
+        });
+        let evaluated = evaluated.unwrap();
+        assert!(evaluated.exception_details.is_none(), "{expression}: {evaluated:?}");
+        evaluated.result.value.unwrap_or_default()
     }
 
     /// Presses and releases a key, such as `Enter`.
-    pub fn press(&mut self, key: &str) {
-        let (code, text) = match key {
-            "Enter" => (13, "\r"),
-            "Tab" => (9, ""),
-            "ArrowRight" => (39, ""),
-            "ArrowDown" => (40, ""),
-            other => panic!("{other} has no code here"),
-        };
-        for kind in ["keyDown", "keyUp"] {
-            let text = if kind == "keyDown" { text } else { "" };
-            self.call(
-                "Input.dispatchKeyEvent",
-                json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}),
-            );
-        }
+    pub fn press(&self, key: &str) {
+        self.tab.press_key(key).unwrap();
     }
 
     /// Width of the page in pixels, and its colour scheme: `light` or `dark`.
-    pub fn show(&mut self, width: u32, scheme: &str) {
-        let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
-        self.call("Emulation.setDeviceMetricsOverride", size);
-        let feature = json!({"name": "prefers-color-scheme", "value": scheme});
-        self.call("Emulation.setEmulatedMedia", json!({"features": [feature]}));
+    pub fn show(&self, width: u32, scheme: &str) {
+        let size = Emulation::SetDeviceMetricsOverride {
+            width,
+            height: 900,
+            device_scale_factor: 1.0,
+            mobile: false,
+            scale: None,
+            screen_width: None,
+            screen_height: None,
+            position_x: None,
+            position_y: None,
+            dont_set_visible_size: None,
+            screen_orientation: None,
+            viewport: None,
+            display_feature: None,
+            device_posture: None,
+        };
+        self.tab.call_method(size).unwrap();
+        let feature =
+            Emulation::MediaFeature { name: "prefers-color-scheme".into(), value: scheme.into() };
+        let media = Emulation::SetEmulatedMedia { media: None, features: Some(vec![feature]) };
+        self.tab.call_method(media).unwrap();
     }
 
     /// The page as PNG, as far down as the browser can draw at once.
-    pub fn picture(&mut self) -> Vec<u8> {
+    pub fn picture(&self) -> Vec<u8> {
         let size = "[document.documentElement.clientWidth, document.documentElement.scrollHeight]";
         let size = self.value(size);
         let height = size[1].as_u64().unwrap().min(MOST_PIXELS);
-        let clip = json!({"x": 0, "y": 0, "width": size[0], "height": height, "scale": 1});
-        let params = json!({"captureBeyondViewport": true, "clip": clip});
-        let picture = self.call("Page.captureScreenshot", params);
-        STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
+        let clip = Page::Viewport {
+            x: 0.0,
+            y: 0.0,
+            width: size[0].as_f64().unwrap(),
+            height: height as f64,
+            scale: 1.0,
+        };
+        let format = Page::CaptureScreenshotFormatOption::Png;
+        self.tab.capture_screenshot(format, None, Some(clip), true).unwrap()
     }
 
     /// The page as PDF.
-    pub fn print(&mut self) -> Vec<u8> {
-        let pdf = self.call("Page.printToPDF", json!({"paperWidth": 8.27, "paperHeight": 11.69}));
-        STANDARD.decode(pdf["data"].as_str().unwrap()).unwrap()
+    pub fn print(&self) -> Vec<u8> {
+        let a4 = PrintToPdfOptions {
+            paper_width: Some(8.27),
+            paper_height: Some(11.69),
+            ..PrintToPdfOptions::default()
+        };
+        self.tab.print_to_pdf(Some(a4)).unwrap()
     }
 }
 
-impl Drop for Chromium {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+/// What should not happen while a report is shown.
+fn complaint(event: &Event) -> Option<String> {
+    match event {
+        Event::RuntimeExceptionThrown(event) => Some(format!("{event:?}")),
+        Event::RuntimeConsoleAPICalled(event) => Some(format!("{event:?}")),
+        Event::LogEntryAdded(event) => Some(format!("{event:?}")),
+        Event::NetworkRequestWillBeSent(event) => {
+            let url = &event.params.request.url;
+            let is_own = url.ends_with("/report.html") || url.starts_with("data:");
+            (!is_own).then(|| format!("asked for {url}"))
+        }
+        _ => None,
     }
 }
 
-fn is_installed(name: &str) -> bool {
+fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }

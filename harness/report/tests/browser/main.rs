@@ -66,26 +66,10 @@ impl Fastest {
 }
 
 /// Writes the report of some folders, and opens it.
-fn open(browser: &mut Chromium, results: &[PathBuf], folder: &Path) {
+fn open(browser: &Chromium, results: &[PathBuf], folder: &Path) {
     let file = folder.join("report.html");
     fs::write(&file, Report::read(results, |_| {}).unwrap().html()).unwrap();
     browser.open(&file);
-}
-
-/// Errors and warnings of the console, and requests for anything but the file.
-fn complaints(browser: &Chromium) -> Vec<String> {
-    let complaint = |(method, params): &(String, Value)| match method.as_str() {
-        "Runtime.exceptionThrown" | "Log.entryAdded" | "Runtime.consoleAPICalled" => {
-            Some(format!("{method}: {params}"))
-        }
-        "Network.requestWillBeSent" => {
-            let url = params["request"]["url"].as_str().unwrap();
-            let is_own = url.ends_with("/report.html") || url.starts_with("data:");
-            (!is_own).then(|| format!("asked for {url}"))
-        }
-        _ => None,
-    };
-    browser.events.iter().filter_map(complaint).collect()
 }
 
 /// Keeps a picture or a print, if that is asked for: it takes a second.
@@ -106,12 +90,12 @@ const FAINT: &str = include_str!("faint.js");
 #[test]
 fn reports_of_all_kinds_are_whole_in_both_schemes_and_at_any_width() {
     let folder = tempfile::tempdir().unwrap();
-    let mut browser = Chromium::start();
+    let browser = Chromium::start();
     for names in RUNS {
         let name = names.join("+");
         let results: Vec<PathBuf> = names.iter().map(|name| reference(name)).collect();
         browser.show(WIDTHS[1], "light");
-        open(&mut browser, &results, folder.path());
+        open(&browser, &results, folder.path());
         assert_eq!(browser.value(ACCESSIBLE), json!([]), "{name}");
         for scheme in ["light", "dark"] {
             for width in WIDTHS {
@@ -139,16 +123,16 @@ fn reports_of_all_kinds_are_whole_in_both_schemes_and_at_any_width() {
             assert!(printed.starts_with(b"%PDF"), "{name}");
             keep(&name, ".pdf", || printed);
         }
-        assert_eq!(complaints(&browser), Vec::<String>::new(), "{name}");
+        assert_eq!(browser.complaints(), Vec::<String>::new(), "{name}");
     }
 }
 
 #[test]
 fn tables_sort_and_filter_by_mouse_and_keyboard() {
     let folder = tempfile::tempdir().unwrap();
-    let mut browser = Chromium::start();
+    let browser = Chromium::start();
     browser.show(WIDTHS[1], "light");
-    open(&mut browser, &[reference("quick")], folder.path());
+    open(&browser, &[reference("quick")], folder.path());
     let column = |at: usize| {
         format!(
             "[...document.querySelectorAll('#table-1 tbody tr:not([hidden])')].map((row) => row.cells[{at}].textContent)"
@@ -168,7 +152,7 @@ fn tables_sort_and_filter_by_mouse_and_keyboard() {
             .map(|cell| cell.as_str().unwrap().parse().unwrap())
             .collect()
     };
-    let sorted = |browser: &mut Chromium| {
+    let sorted = |browser: &Chromium| {
         browser.value(&format!(
             "document.querySelectorAll('#table-1 th')[{time}].getAttribute('aria-sort')"
         ))
@@ -177,11 +161,11 @@ fn tables_sort_and_filter_by_mouse_and_keyboard() {
     let before = numbers(&browser.value(&column(time)));
     assert_eq!(before.len(), 48);
     assert!(before.is_sorted());
-    assert_eq!(sorted(&mut browser), json!("ascending"));
+    assert_eq!(sorted(&browser), json!("ascending"));
     // A click turns the order.
     browser.value(&format!("document.querySelectorAll('#table-1 th button')[{time}].click()"));
     assert!(numbers(&browser.value(&column(time))).is_sorted_by(|a, b| a >= b));
-    assert_eq!(sorted(&mut browser), json!("descending"));
+    assert_eq!(sorted(&browser), json!("descending"));
     // So does Enter, on another column.
     let algorithm = browser.value(&header("algorithm")).as_u64().unwrap() as usize;
     browser.value(&format!("document.querySelectorAll('#table-1 th button')[{algorithm}].focus()"));
@@ -189,7 +173,7 @@ fn tables_sort_and_filter_by_mouse_and_keyboard() {
     let names = browser.value(&column(algorithm));
     let names: Vec<&str> = names.as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(names.is_sorted() && names[0] == "grouped" && names[47] == "tree", "{names:?}");
-    assert_eq!(sorted(&mut browser), json!(null));
+    assert_eq!(sorted(&browser), json!(null));
     // The filter takes several words, in any case.
     let filter = "const input = document.querySelector('.tools input'); input.value = 'TREE bitvector'; \
                   input.dispatchEvent(new Event('input')); new Promise((done) => setTimeout(done, 300))";
@@ -197,15 +181,15 @@ fn tables_sort_and_filter_by_mouse_and_keyboard() {
     assert_eq!(numbers(&browser.value(&column(time))).len(), 6);
     let count = browser.value("document.querySelector('.tools [role=status]').textContent");
     assert_eq!(count, json!("6 of 48 rows"));
-    assert_eq!(complaints(&browser), Vec::<String>::new());
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
 #[test]
 fn of_thousands_of_rows_the_first_are_shown_until_all_are_asked_for() {
     let folder = tempfile::tempdir().unwrap();
-    let mut browser = Chromium::start();
+    let browser = Chromium::start();
     browser.show(WIDTHS[1], "light");
-    open(&mut browser, &[reference("summit-scaling")], folder.path());
+    open(&browser, &[reference("summit-scaling")], folder.path());
     let shown = "document.querySelectorAll('#table-1 tbody tr:not([hidden])').length";
     assert_eq!(browser.value(shown), json!(200));
     browser
@@ -218,9 +202,9 @@ fn of_thousands_of_rows_the_first_are_shown_until_all_are_asked_for() {
 #[test]
 fn settings_are_read_out_and_figures_are_enlarged_by_keyboard() {
     let folder = tempfile::tempdir().unwrap();
-    let mut browser = Chromium::start();
+    let browser = Chromium::start();
     browser.show(WIDTHS[1], "light");
-    open(&mut browser, &[reference("quick")], folder.path());
+    open(&browser, &[reference("quick")], folder.path());
     let reading = "document.querySelector('#surface .reading').textContent";
     let fastest = Fastest::of_quick();
     let map = format!("{}, {}", fastest.algorithm, fastest.control_plane);
@@ -266,9 +250,9 @@ fn a_timeline_zooms() {
     }
     let name = "timelines/threads_2x2_coordinator_hierarchical_4MiB_1ms.json";
     fs::write(run.join(name), include_str!("../timeline.json")).unwrap();
-    let mut browser = Chromium::start();
+    let browser = Chromium::start();
     browser.show(WIDTHS[1], "light");
-    open(&mut browser, &[run], folder.path());
+    open(&browser, &[run], folder.path());
     assert_eq!(browser.value(ACCESSIBLE), json!([]));
     let width = "document.querySelector('.timeline .sheet').getBoundingClientRect().width";
     let before = browser.value(width).as_f64().unwrap();
@@ -278,17 +262,17 @@ fn a_timeline_zooms() {
         browser.value("document.querySelectorAll('.timeline rect').length").as_u64().unwrap() > 5
     );
     keep("timeline", "-light-1280.png", || browser.picture());
-    assert_eq!(complaints(&browser), Vec::<String>::new());
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
 /// Without the script the page has the same text.
 #[test]
 fn the_page_is_complete_without_its_script() {
     let folder = tempfile::tempdir().unwrap();
-    let mut browser = Chromium::start();
-    browser.call("Emulation.setScriptExecutionDisabled", json!({"value": true}));
+    let browser = Chromium::start();
+    browser.disable_scripts();
     browser.show(WIDTHS[1], "light");
-    open(&mut browser, &[reference("quick")], folder.path());
+    open(&browser, &[reference("quick")], folder.path());
     keep("quick", "-without-script.png", || browser.picture());
     let text = browser.value("document.body.innerText");
     let text = text.as_str().unwrap();
@@ -298,4 +282,22 @@ fn the_page_is_complete_without_its_script() {
     }
     assert_eq!(browser.value("document.querySelectorAll('#table-1 tbody tr').length"), json!(48));
     assert_eq!(browser.value("document.querySelectorAll('button, input').length"), json!(0));
+}
+
+/// What the tests above take for silence.
+#[test]
+fn errors_and_requests_of_a_page_are_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let browser = Chromium::start();
+    fs::write(&file, "<title>calm</title>").unwrap();
+    browser.open(&file);
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+    let page = "<img src='other.png'><script>console.warn('careful'); nowhere.found()</script>";
+    fs::write(&file, page).unwrap();
+    browser.open(&file);
+    let said = browser.complaints().join("\n");
+    for words in ["careful", "nowhere is not defined", "asked for file://", "other.png"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
 }
