@@ -28,6 +28,7 @@ use results::row::{CollectiveRow, Row};
 use training::back_end::BackEndRef;
 
 pub use arguments::Arguments;
+use arguments::Layout;
 
 /// Version of [`Benched`] as JSON. Rows have a version of their own.
 const SCHEMA: u32 = 1;
@@ -44,6 +45,13 @@ pub struct Benched {
 impl Benched {
     fn of(rows: Vec<CollectiveRow>) -> Benched {
         Benched { schema: SCHEMA, rows: rows.into_iter().map(Row::from).collect() }
+    }
+
+    /// The rows as CSV.
+    fn csv(&self) -> Result<Vec<u8>> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        self.rows.iter().try_for_each(|row| writer.serialize(row))?;
+        Ok(writer.into_inner()?)
     }
 }
 
@@ -78,6 +86,19 @@ fn runner(back_end: BackEndRef) -> Option<Runner> {
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
+    }
+    if matches!(arguments.format, Layout::Markdown | Layout::Csv) {
+        for (option, is_given) in [
+            ("--out-prefix", arguments.out_prefix.is_some()),
+            ("-J", arguments.json.is_some()),
+            ("--kernels", arguments.kernels.is_some()),
+        ] {
+            if is_given {
+                return Err(usage(format!(
+                    "--format markdown and csv print one table of all rows; leave {option} out, or choose another --format"
+                )));
+            }
+        }
     }
     let back_end = arguments.back_end();
     let Some(runner) = runner(back_end) else {

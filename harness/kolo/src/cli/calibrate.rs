@@ -9,6 +9,7 @@ use training::back_end::RankKind;
 use algorithms::topology::Topology;
 use anyhow::Result;
 
+use super::printed::{self, Printed};
 use super::{Exit, sizes, timelines, usage};
 use measure::machine_calibration::host::Host;
 use measure::machine_calibration::interruptions::Interruptions;
@@ -87,9 +88,8 @@ pub struct Arguments {
     /// The machine file, which also names the machine [default: print it]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     out: Option<PathBuf>,
-    /// Print the machine file for programs; `kolo schema calibrate` describes it
-    #[arg(long, help_heading = "Output", hide_short_help = true)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     /// Name of the machine [default: that of the file]
     #[arg(long, hide = true)]
     name: Option<String>,
@@ -179,15 +179,19 @@ pub struct Calibrated {
 impl Arguments {
     /// Prints a machine file for programs, or as it is where no file was written.
     fn print(&self, text: &str, fits: Vec<String>, left_out: Vec<String>) -> Result<()> {
-        if self.json {
-            let machine = toml::from_str(text)?;
-            let file = self.out.as_ref().map(|path| path.display().to_string());
-            let calibrated = Calibrated { schema: SCHEMA, file, machine, fits, left_out };
-            println!("{}", serde_json::to_string_pretty(&calibrated)?);
-        } else if self.out.is_none() {
-            print!("{text}");
+        if self.printed.is_text() {
+            if self.out.is_none() {
+                print!("{text}");
+            }
+            return Ok(());
         }
-        Ok(())
+        let machine = toml::from_str(text)?;
+        let file = self.out.as_ref().map(|path| path.display().to_string());
+        let calibrated = Calibrated { schema: SCHEMA, file, machine, fits, left_out };
+        match self.printed.kind() {
+            printed::Format::Json => self.printed.print(&calibrated, ""),
+            _ => self.printed.print_values(&calibrated.machine),
+        }
     }
 }
 
@@ -233,7 +237,7 @@ fn fit_logs(arguments: &Arguments) -> Result<Exit> {
     }
     let text = made.text();
     // The text has both in its header.
-    if text.is_none() || arguments.out.is_some() && !arguments.json {
+    if text.is_none() || arguments.out.is_some() && arguments.printed.is_text() {
         made.fits.iter().for_each(|fit| println!("{fit}"));
         made.left_out.iter().for_each(|what| println!("left out: {what}"));
     }

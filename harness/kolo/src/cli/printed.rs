@@ -1,5 +1,7 @@
 //! How a command prints its result: as text, or for programs and pages.
 
+use std::io::Read;
+
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
@@ -61,6 +63,55 @@ impl Printed {
     }
 }
 
+/// Columns of rows that a table shows.
+const OF_ROWS: &[&str] = &[
+    "kind",
+    "case",
+    "status",
+    "ranks",
+    "size_bytes",
+    "samples",
+    "wrong",
+    "time_us_p50",
+    "time_us_p50_low",
+    "time_us_p50_high",
+    "over_best",
+    "over_best_low",
+    "algbw_gb_s",
+    "busbw_gb_s",
+    "throughput_samples_s_p50",
+    "efficiency_p50",
+];
+
+/// Prints rows of results as a table, as CSV or for a page: their main columns, as far as any row has them.
+///
+/// # Errors
+/// When they are not CSV.
+pub fn print_rows(rows: impl Read, format: Format) -> Result<()> {
+    let table = Table::of_rows(rows)?;
+    match format {
+        Format::Csv => print!("{}", table.csv()?),
+        _ => print!("{}", table.markdown()),
+    }
+    Ok(())
+}
+
+impl Printed {
+    /// Prints every value of a structure as a table of names and values, as CSV or for a page.
+    ///
+    /// # Errors
+    /// When the structure is no JSON.
+    pub fn print_values(self, structure: &impl Serialize) -> Result<()> {
+        let mut fields = Vec::new();
+        flatten(String::new(), &serde_json::to_value(structure)?, &mut fields);
+        let lines: Vec<Value> = fields
+            .into_iter()
+            .map(|(name, value)| serde_json::json!({"name": name, "value": value}))
+            .collect();
+        self.print(&lines, "")
+    }
+}
+
 fn list(result: &impl Serialize, pointer: &str) -> Result<Value> {
     let mut value = serde_json::to_value(result)?;
     Ok(value.pointer_mut(pointer).map(Value::take).unwrap_or_default())
@@ -89,6 +140,19 @@ impl Table {
         }
         table.lines.iter_mut().for_each(|line| line.resize(table.columns.len(), String::new()));
         table
+    }
+
+    /// The main columns of rows that any row has, in the order of the rows.
+    fn of_rows(rows: impl Read) -> Result<Table> {
+        let mut reader = csv::Reader::from_reader(rows);
+        let header = reader.headers()?.clone();
+        let records = reader.records().collect::<csv::Result<Vec<_>>>()?;
+        let place = |column: &&str| header.iter().position(|name| name == *column);
+        let is_there = |at: &usize| records.iter().any(|record| !record[*at].is_empty());
+        let places: Vec<usize> = OF_ROWS.iter().filter_map(place).filter(is_there).collect();
+        let fields =
+            |record: &csv::StringRecord| places.iter().map(|&at| record[at].into()).collect();
+        Ok(Table { columns: fields(&header), lines: records.iter().map(fields).collect() })
     }
 
     fn add(&mut self, mut fields: Vec<(String, String)>, item: &Value) {
@@ -167,6 +231,14 @@ mod tests {
             "| name | time.p50 | time.low | notes | more |\n|---|---|---|---|---|\n| ring | 1.5 |  | a b |  |\n\
              | a\\|b |  |  |  | true |\n"
         );
+    }
+
+    #[test]
+    fn rows_have_the_columns_that_any_of_them_has() {
+        let rows = "schema,case,host,time_us_p50,wrong,efficiency_p50\n7,a,vm,1.5,0,\n7,b,vm,,1,\n";
+        let table = Table::of_rows(rows.as_bytes()).unwrap();
+        assert_eq!(table.csv().unwrap(), "case,wrong,time_us_p50\na,0,1.5\nb,1,\n");
+        assert!(Table::of_rows("a,b\n1\n".as_bytes()).is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use results::files::{check_writable, write_whole};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::printed::Printed;
 use super::{Exit, usage};
 
 /// Write a run, or several of the same workload, as one page: report.html
@@ -28,9 +29,8 @@ pub struct Arguments {
     /// The file to write [default: report.html in the first folder]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     out: Option<PathBuf>,
-    /// Print the verdict and the warnings for programs; `kolo schema report` describes it
-    #[arg(long, help_heading = "Output", hide_short_help = true)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 /// Version of [`Written`] as JSON.
@@ -82,11 +82,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let beside = if first.is_dir() { first.as_path() } else { first.parent().unwrap_or(first) };
     let file = arguments.out.clone().unwrap_or_else(|| beside.join(FILE));
     let written = write(&arguments.results, &file)?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&written)?);
-    } else {
+    if arguments.printed.is_text() {
         println!("report {}", written.file);
     }
+    arguments.printed.print(&written, "/runs")?;
     Ok(Exit::Right)
 }
 

@@ -16,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 pub use self::folder::Concluded;
 use self::folder::{end_launch, finish, forget_failed, launch_again, open};
+use super::printed::Printed;
 use super::tune::duration;
 use super::{Exit, configuration, not_for, usage, voice};
 use measure::back_ends::has_processes;
@@ -56,7 +57,7 @@ pub struct Arguments {
     /// A configuration in TOML, or the name of an embedded one: `kolo init --list`
     config: PathBuf,
     /// Print the plan (cases, estimated time, sizes of files) without measuring
-    #[arg(long, help_heading = RUN)]
+    #[arg(long, conflicts_with_all = ["json", "format"], help_heading = RUN)]
     dry_run: bool,
     /// Continue a killed run, in the folder given by --out or the newest one
     #[arg(long, help_heading = RUN)]
@@ -103,9 +104,8 @@ pub struct Arguments {
         hide_short_help = true
     )]
     samples: Samples,
-    /// Print the conclusion for programs; `kolo schema sweep` describes it
-    #[arg(long, conflicts_with = "dry_run", help_heading = OUTPUT, hide_short_help = true)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     #[command(flatten)]
     nodes: nodes::NodeOptions,
     #[command(flatten)]
@@ -277,10 +277,10 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     }
     if let Some(reason) = report.left {
         let remain = format!("cases remain ({reason}); continue with --resume");
-        if arguments.json {
-            eprintln!("{remain}")
-        } else {
+        if arguments.printed.is_text() {
             println!("{remain}")
+        } else {
+            eprintln!("{remain}")
         }
         return Ok(Exit::Left);
     }

@@ -7,6 +7,7 @@ mod compare;
 mod control;
 mod environment;
 mod examples;
+mod formats;
 mod hlog;
 mod kill;
 mod logs;

@@ -27,6 +27,10 @@ pub enum Layout {
     NcclTests,
     /// As osu_allreduce prints them with -f
     Osu,
+    /// One table of all rows for a page
+    Markdown,
+    /// One table of all rows for programs; --out writes all columns
+    Csv,
 }
 
 /// Time an allreduce alone over a range of sizes, as nccl-tests does
@@ -405,9 +409,14 @@ impl Arguments {
         self.graph || self.cuda_graph.is_some_and(|launches| launches > 0)
     }
 
+    /// All rows are printed together at the end, and nothing else on stdout.
+    pub fn is_one_table(&self) -> bool {
+        self.as_json || matches!(self.format, Layout::Markdown | Layout::Csv)
+    }
+
     /// Says something of the run besides its results: to stdout, where the tables go, but with `--json` to stderr.
     pub fn remark(&self, sentence: &str) {
-        if self.as_json {
+        if self.is_one_table() {
             eprintln!("# {sentence}");
         } else {
             println!("# {sentence}");

@@ -13,6 +13,7 @@ use super::request::{Asked, Request};
 use super::sheet::Sheet;
 use super::{Benched, osu, table};
 use crate::cli::Exit;
+use crate::cli::printed::{Format, print_rows};
 use measure::bound::bound;
 use measure::calibrate;
 use results::provenance::Launch;
@@ -45,8 +46,8 @@ pub fn tables(
             writeln!(to, "# warning: {why}")?;
         }
         match arguments.format {
-            Layout::NcclTests => table::preamble(to, arguments, request, name, &launch)?,
             Layout::Osu => osu::preamble(to, arguments, request, name, &launch)?,
+            _ => table::preamble(to, arguments, request, name, &launch)?,
         }
         if let Some(table) = launch.auto.get(&request.topology.to_string())
             && calibrate::chooses(name)
@@ -69,15 +70,19 @@ pub fn tables(
             status = Exit::Wrong;
         }
         let is_last = index + 1 == request.names.len() || arguments.out_prefix.is_some();
-        if is_last && arguments.format == Layout::NcclTests {
+        if is_last && arguments.format != Layout::Osu {
             writeln!(to, "# Collective test concluded: all_reduce")?;
         }
         if let Some(json) = json {
             report.write(json)?;
         }
     }
-    if arguments.as_json {
-        println!("{}", serde_json::to_string_pretty(&Benched::of(rows))?);
+    let benched = Benched::of(rows);
+    match arguments.format {
+        _ if arguments.as_json => println!("{}", serde_json::to_string_pretty(&benched)?),
+        Layout::Markdown => print_rows(benched.csv()?.as_slice(), Format::Markdown)?,
+        Layout::Csv => print_rows(benched.csv()?.as_slice(), Format::Csv)?,
+        Layout::NcclTests | Layout::Osu => {}
     }
     Ok(status)
 }
@@ -107,8 +112,8 @@ impl Lines<'_> {
     ) -> Result<usize> {
         let (arguments, request) = (self.arguments, self.request);
         match arguments.format {
-            Layout::NcclTests => table::header(self.to)?,
             Layout::Osu => osu::header(self.to)?,
+            _ => table::header(self.to)?,
         }
         let (mut busbw, mut wrong, mut firsts) = (Vec::new(), 0, Vec::new());
         let (mut host, mut bounds) = (table::Host::default(), Vec::new());
@@ -127,7 +132,7 @@ impl Lines<'_> {
                 }
                 (Ok(data_plane), None) => data_plane,
             };
-            let is_nccl_tests = arguments.format == Layout::NcclTests;
+            let is_nccl_tests = arguments.format != Layout::Osu;
             if is_nccl_tests {
                 write!(self.to, "{}", table::row_head(elements, dtype, op))?;
             }
@@ -155,8 +160,8 @@ impl Lines<'_> {
                     bodies += &table::bound_body(result);
                 }
                 match arguments.format {
-                    Layout::NcclTests => write!(self.to, "{}", table::row_body(result))?,
                     Layout::Osu => osu::row(self.to, row.key.size_bytes, result)?,
+                    _ => write!(self.to, "{}", table::row_body(result))?,
                 }
                 host.add(result);
                 busbw.push(result.bandwidths.as_ref().map_or(0.0, |of| of.busbw_gb_s));
@@ -186,7 +191,7 @@ impl Lines<'_> {
             writeln!(self.to, "{line}")?;
         }
         let average = busbw.iter().sum::<f64>() / busbw.len().max(1) as f64;
-        if arguments.format == Layout::NcclTests {
+        if arguments.format != Layout::Osu {
             let verdict = match (arguments.check, wrong) {
                 (0, _) => "unchecked",
                 (_, 0) => "OK",
@@ -212,7 +217,7 @@ impl Lines<'_> {
 
     /// Writes a row into the file of rows, and keeps it for `--json`.
     fn keep(&mut self, row: &CollectiveRow) -> Result<()> {
-        if self.arguments.as_json {
+        if self.arguments.is_one_table() {
             self.rows.push(row.clone());
         }
         append(self.out, row)

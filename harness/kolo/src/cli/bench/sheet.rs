@@ -21,7 +21,7 @@ impl Sheet {
     pub fn create(arguments: &Arguments, name: &str) -> Result<Sheet> {
         let to: Box<dyn Write> = match &arguments.out_prefix {
             // The rows are printed at the end.
-            None if arguments.as_json => Box::new(io::sink()),
+            None if arguments.is_one_table() => Box::new(io::sink()),
             None => Box::new(io::stdout()),
             Some(prefix) => {
                 let path = table_path(prefix, name);

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Arguments;
+use crate::cli::printed::{Format, print_rows};
 use crate::cli::{Exit, plot, usage};
 use results::command::without;
 use results::conclusion::{CONCLUSION, Conclusion, ToCopy};
@@ -112,13 +113,15 @@ pub fn finish(
     }
     let figures =
         if arguments.no_figures { String::new() } else { plot::figures_and_report(folder)? };
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&Concluded::of(folder, conclusion))?);
-        return Ok(());
+    match arguments.printed.kind() {
+        Format::Text => {
+            print!("{summary}{figures}");
+            println!("results in {}", folder.display());
+            Ok(())
+        }
+        Format::Json => arguments.printed.print(&Concluded::of(folder, conclusion), ""),
+        format => print_rows(fs::File::open(folder.join("rows.csv"))?, format),
     }
-    print!("{summary}{figures}");
-    println!("results in {}", folder.display());
-    Ok(())
 }
 
 /// Version of [`Concluded`] as JSON.
