@@ -3,8 +3,16 @@
 use std::ffi::OsStr;
 
 /// Options for the results of a run, or for the end of one launch.
-pub const OF_RESULTS: [&str; 7] =
-    ["--out", "--until", "--out-prefix", "-J", "--output-file", "--output_file", "--format"];
+pub const OF_RESULTS: [&str; 8] = [
+    "--out",
+    "--until",
+    "--out-prefix",
+    "-J",
+    "--output-file",
+    "--output_file",
+    "--format",
+    "--retry",
+];
 
 /// Flags of one launch of a run.
 pub const OF_A_LAUNCH: [&str; 5] =

@@ -71,8 +71,18 @@ pub struct Arguments {
         hide_short_help = true
     )]
     go_on: bool,
-    /// Measure cases again that have failed
-    #[arg(long, requires = "out", help_heading = RUN, hide_short_help = true)]
+    /// With --resume: measure these cases again
+    #[arg(
+        long,
+        value_enum,
+        value_name = "CASES",
+        requires = "out",
+        help_heading = RUN,
+        hide_short_help = true
+    )]
+    retry: Option<Retried>,
+    /// The same in one word, for scripts.
+    #[arg(long, requires = "out", hide = true)]
     retry_failed: bool,
     /// The last processes of this sweep failed: count their last block as a failure
     #[arg(long, requires = "go_on", hide = true)]
@@ -115,6 +125,10 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    fn retries_failed(&self) -> bool {
+        self.retry_failed || matches!(self.retry, Some(Retried::Failed))
+    }
+
     /// Options are given that are for measured training steps only.
     fn has_options_of_steps(&self) -> bool {
         self.options != Options::default()
@@ -137,6 +151,13 @@ enum Samples {
 /// Headings of the options.
 const RUN: &str = "What to run";
 const OUTPUT: &str = "Output";
+
+/// Cases that are measured again.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Retried {
+    /// Those that have failed
+    Failed,
+}
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.samples == Samples::Parquet && !columnar::IS_BUILT {
@@ -218,8 +239,11 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     }
     let steps = plan.config.measure.steps_per_block;
     let (mut store, mut earlier, mut provenance) = open(arguments, &plan, launch, steps)?;
-    let retried =
-        if arguments.retry_failed { forget_failed(&mut store, &mut earlier)? } else { Vec::new() };
+    let retried = if arguments.retries_failed() {
+        forget_failed(&mut store, &mut earlier)?
+    } else {
+        Vec::new()
+    };
     if !earlier.rows.is_empty() || !earlier.blocks.is_empty() {
         eprintln!(
             "resuming {}: {} of {} cases and {} blocks are there",

@@ -340,7 +340,7 @@ fn cases_that_failed_are_measured_again_on_request() {
         .unwrap();
     let ended = sweep.run(&["--resume"]);
     assert!(ended.status == Some(1) && ended.stdout.contains("a node is gone"), "{}", ended.stdout);
-    let ended = sweep.run(&["--resume", "--retry-failed"]);
+    let ended = sweep.run(&["--resume", "--retry", "failed"]);
     ended.says(0, "cases that have failed and are measured again: 1");
     let rows = sweep.rows();
     assert_eq!(rows.len(), 8);

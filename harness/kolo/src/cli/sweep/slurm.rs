@@ -333,7 +333,7 @@ impl Sweep<'_> {
             ("--timeline", self.arguments.timeline),
             ("--no-figures", self.arguments.no_figures),
             ("--force", self.is_forced()),
-            (RETRY, self.arguments.retry_failed),
+            (RETRY, self.arguments.retries_failed()),
         ] {
             words.extend(is_set.then(|| flag.to_string()));
         }
