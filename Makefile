@@ -105,7 +105,8 @@ test-parquet:
 	$(CARGO) test --locked -p results --features parquet --lib columnar
 	$(CARGO) test --locked -p kolo --features parquet --test all -- columnar
 
-# Reports in Chromium, driven over a pipe. `--workspace` keeps the features of dependencies, so that Cargo reuses their builds.
+# Reports in Chromium, driven by headless_chrome: some 30 crates more. `--workspace` keeps the features of dependencies, so that
+# Cargo reuses their builds.
 test-browser:
 	$(CARGO) test --locked --workspace --features report/browser --test browser -- --test-threads 2
 
