@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use crate::{back_ends, fastest};
-use results::conclusion::Conclusion;
+use algorithms::control::bitvector::NAME as CACHED;
+use results::conclusion::{Conclusion, ToCopy};
 use results::row::{Key, StepResult, StepRow, StepSetting, Tuning};
 use results::statistics::Summary;
 use results::units::mib;
@@ -16,6 +17,12 @@ pub const HOROVOD_DEFAULTS: [(usize, f64, &str); 2] =
 
 /// The sentence under every result that does not rest on the data plane that Horovod would use.
 pub const SCOPE: &str = "best for this engine on this machine, not for a cluster";
+
+/// The same of several nodes that are not emulated.
+const SCOPE_OF_NODES: &str = "best for this engine on these nodes";
+
+/// Data planes that are Horovod's own, too: allreduces of a library.
+const HOROVODS: [&str; 3] = ["mpi-allreduce", "nccl-allreduce", "nccl-hierarchical"];
 
 /// The summary of a sweep's rows, one part per topology.
 pub fn text(rows: &[StepRow]) -> String {
@@ -36,7 +43,39 @@ pub fn conclusion(rows: &[StepRow]) -> Conclusion {
     let groups = groups(rows);
     let scaling = scaling(&groups).into_iter().map(|words| sentence(&words));
     let verdicts = scaling.chain(groups.iter().map(|group| verdict(group))).collect();
-    Conclusion { verdicts, limits: vec![sentence(SCOPE)], ..Conclusion::default() }
+    let largest = groups.iter().max_by_key(|group| group[0].setting.key.ranks);
+    let limits = vec![sentence(largest.map_or(SCOPE, |group| scope(group)))];
+    let to_copy = largest.map_or_else(Vec::new, |group| to_copy(group));
+    Conclusion { verdicts, limits, to_copy, ..Conclusion::default() }
+}
+
+/// What the results of a topology hold for.
+fn scope(rows: &[&StepRow]) -> &'static str {
+    let StepSetting { key, run, .. } = &rows[0].setting;
+    if key.nodes > 1 && !run.emulated { SCOPE_OF_NODES } else { SCOPE }
+}
+
+/// The lines of a job script for the fastest setting, if it has Horovod's data plane and is clearly faster than Horovod's
+/// default.
+fn to_copy(rows: &[&StepRow]) -> Vec<ToCopy> {
+    let tied = best_and_tied(rows);
+    let Some((time, best)) = tied.first() else { return Vec::new() };
+    let StepSetting { key, training, tuning, .. } = &best.setting;
+    let [(mib, ms, _), _] = HOROVOD_DEFAULTS;
+    let default = default_row(rows, best, mib, ms);
+    let is_slower = default.and_then(over_best_low).is_some_and(|low| low > 1.0);
+    let is_steady = !Change::of(rows, best).is_some_and(|change| change.is_more_than_the_effect());
+    let is_horovods = HOROVODS.contains(&training.algorithm.as_str());
+    if !(is_ranked(rows, time) && is_slower && is_steady && is_horovods) {
+        return Vec::new();
+    }
+    let capacity = if tuning.control_plane == CACHED { training.cache_capacity } else { 0 };
+    let lines = vec![
+        format!("export HOROVOD_FUSION_THRESHOLD={}", tuning.fusion_threshold_bytes),
+        format!("export HOROVOD_CYCLE_TIME={}", tuning.cycle_time_ms),
+        format!("export HOROVOD_CACHE_CAPACITY={capacity}"),
+    ];
+    vec![ToCopy { purpose: format!("for a job script, on {}", world(key, " on ")), lines }]
 }
 
 /// Rows of the same workload and topology.
@@ -218,7 +257,7 @@ fn part(rows: &[&StepRow], text: &mut String) {
             "  (times have no interval: blocks of a case differ by more than their steps do)"
         );
     }
-    let _ = writeln!(text, "  ({SCOPE})");
+    let _ = writeln!(text, "  ({})", scope(rows));
 }
 
 /// Settings can be told apart: times have intervals, or were compared with the fastest round by round.
@@ -313,7 +352,13 @@ fn defaults(rows: &[&StepRow], best: &StepRow, text: &mut String) {
         match default_row(rows, best, mib, ms) {
             Some(row) => line(row, "", &(since.to_string() + &times_the_best(row)), text),
             None => {
-                let _ = writeln!(text, "  {since} ({mib} MiB, {ms} ms) is not among the cases");
+                let with = if rows.iter().any(|row| has(row, mib, ms)) {
+                    " with the fastest's control plane and algorithm"
+                } else {
+                    ""
+                };
+                let _ =
+                    writeln!(text, "  {since} ({mib} MiB, {ms} ms) is not among the cases{with}");
             }
         }
     }
@@ -339,11 +384,14 @@ fn default_row<'r>(
         let StepSetting { training, tuning, .. } = &row.setting;
         (tuning.control_plane.clone(), training.algorithm.clone())
     };
-    let is_default = |row: &&&StepRow| {
-        let Tuning { fusion_threshold_bytes, cycle_time_ms, .. } = row.setting.tuning;
-        (fusion_threshold_bytes, cycle_time_ms) == (mib << 20, ms) && planes(row) == planes(best)
-    };
+    let is_default = |row: &&&StepRow| has(row, mib, ms) && planes(row) == planes(best);
     rows.iter().find(is_default).copied()
+}
+
+/// The row has this fusion threshold and cycle time.
+fn has(row: &StepRow, mib: usize, ms: f64) -> bool {
+    let Tuning { fusion_threshold_bytes, cycle_time_ms, .. } = row.setting.tuning;
+    (fusion_threshold_bytes, cycle_time_ms) == (mib << 20, ms)
 }
 
 /// A median with its interval.
@@ -427,7 +475,8 @@ mod tests {
         assert!(lines[2].contains("tied") && lines[2].contains("tree"), "{text}");
         assert!(lines[3].ends_with("since v0.21") && lines[3].contains("31.0 ms"), "{text}");
         assert!(lines[4].ends_with("before") && lines[4].contains("42.0 ms"), "{text}");
-        assert!(lines[5].contains(SCOPE) && lines[6].starts_with("WRONG       x/1/1: 3 wrong"));
+        assert!(lines[5].contains(SCOPE_OF_NODES), "{text}");
+        assert!(lines[6].starts_with("WRONG       x/1/1: 3 wrong"), "{text}");
         assert_eq!(lines.len(), 7);
         let conclusion = conclusion(&rows);
         assert_eq!(
@@ -438,7 +487,55 @@ mod tests {
               algorithm a step takes 31.0 ms [30.0, 32.0]."
             ]
         );
-        assert_eq!(conclusion.limits, ["Best for this engine on this machine, not for a cluster."]);
+        assert_eq!(conclusion.limits, ["Best for this engine on these nodes."]);
+        let emulated = rows.map(|mut row| {
+            row.setting.run.emulated = true;
+            row
+        });
+        let limits = super::conclusion(&emulated).limits;
+        assert_eq!(limits, ["Best for this engine on this machine, not for a cluster."]);
+    }
+
+    #[test]
+    fn a_clear_gain_over_the_default_has_lines_to_copy() {
+        let best = || {
+            let mut row = row("mpi-allreduce", 4, 2.5, Some((20e3, 22e3)));
+            row.setting.training.cache_capacity = 1024;
+            row
+        };
+        let default = |low: f64| {
+            let mut row = row("mpi-allreduce", 128, 1.0, Some((30e3, 32e3)));
+            if let CaseOutcome::Ok(result) = &mut row.outcome {
+                (result.confidence.over_best, result.confidence.over_best_low) =
+                    (Some(1.5), Some(low));
+            }
+            row
+        };
+        let said = conclusion(&[best(), default(1.4)]).to_copy;
+        assert_eq!(said[0].purpose, "for a job script, on 4 ranks on 2 nodes");
+        let lines = [
+            "export HOROVOD_FUSION_THRESHOLD=4194304",
+            "export HOROVOD_CYCLE_TIME=2.5",
+            "export HOROVOD_CACHE_CAPACITY=1024",
+        ];
+        assert_eq!(said[0].lines, lines);
+        // The default ties, or is not there, or the allreduce is not Horovod's.
+        assert_eq!(conclusion(&[best(), default(0.9)]).to_copy, []);
+        assert_eq!(conclusion(&[best()]).to_copy, []);
+        let ours = [best(), default(1.4)].map(|mut row| {
+            row.setting.training.algorithm = "ring".into();
+            row
+        });
+        assert_eq!(conclusion(&ours).to_copy, []);
+        let other_plane = {
+            let mut row = default(1.4);
+            row.setting.tuning.control_plane = "coordinator".into();
+            row
+        };
+        let text = text(&[best(), other_plane]);
+        let words =
+            "(128 MiB, 1 ms) is not among the cases with the fastest's control plane and algorithm";
+        assert!(text.contains(words), "{text}");
     }
 
     #[test]

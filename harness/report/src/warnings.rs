@@ -1,6 +1,6 @@
 //! What makes a run's numbers less than they seem.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use results::rank_tests::{Estimate, signed_rank};
 use results::statistics::{Summary, median};
@@ -64,6 +64,7 @@ pub fn of(run: &Run) -> Vec<String> {
         "Oversubscribed: there are more ranks than GPUs, so ranks share multiprocessors and memory bandwidth",
     );
     warnings.extend(outcomes(&rows));
+    warnings.extend(strangers(run, &rows));
     let read =
         run.files.iter().chain(&run.samples).chain(&run.conditions).filter(|file| file.is_cut);
     warnings.extend(
@@ -138,6 +139,23 @@ fn disturbed(conditions: &File) -> Vec<String> {
     let others = share("others_share", OTHERS_SHARE, "Other programs", "they");
     let stolen = share("steal_share", STEAL_SHARE, "Shared machine", "other virtual machines");
     throttled.into_iter().chain(others).chain(stolen).collect()
+}
+
+/// Rows of commits that no launch of the provenance has.
+fn strangers(run: &Run, rows: &[Record]) -> Option<String> {
+    let of_launches: BTreeSet<&str> =
+        run.launches.iter().map(|launch| launch.commit.as_str()).collect();
+    let of_rows: BTreeSet<&str> =
+        rows.iter().map(|row| row.text("commit")).filter(|commit| !commit.is_empty()).collect();
+    let strangers: Vec<&str> = of_rows.difference(&of_launches).copied().collect();
+    (!of_launches.is_empty() && !strangers.is_empty()).then(|| {
+        format!(
+            "Provenance: rows are of commit {}, and provenance.json is of {}, so it is of another run: machine, times and \
+             lines to repeat below may not be those of the rows.",
+            strangers.join(", "),
+            of_launches.into_iter().collect::<Vec<_>>().join(", ")
+        )
+    })
 }
 
 /// Rows that are not right, by status.

@@ -141,6 +141,47 @@ fn the_conclusion_of_the_quick_sweep_is_that_of_its_rows() {
     assert!(written.limits.starts_with(&said.limits), "{:?}", written.limits);
 }
 
+/// Folders below one that have rows.
+fn with_rows(folder: &Path, found: &mut Vec<PathBuf>) {
+    if folder.join("rows.csv").exists() {
+        found.push(folder.into());
+    }
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            with_rows(&path, found);
+        }
+    }
+}
+
+/// Rows of a reference run are those of the launches beside them.
+#[test]
+fn reference_rows_are_of_the_launches_in_their_provenance() {
+    let mut folders = Vec::new();
+    with_rows(&root().join("results/reference"), &mut folders);
+    assert!(folders.len() > 20);
+    for folder in folders.iter().filter(|folder| folder.join("provenance.json").exists()) {
+        let text = fs::read_to_string(folder.join("provenance.json")).unwrap();
+        let provenance: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let launches = provenance["launches"].as_array().unwrap();
+        let commits: BTreeSet<&str> =
+            launches.iter().filter_map(|launch| launch["commit"].as_str()).collect();
+        let mut rows = csv::Reader::from_path(folder.join("rows.csv")).unwrap();
+        let Some(at) = rows.headers().unwrap().iter().position(|name| name == "commit") else {
+            continue;
+        };
+        for row in rows.records() {
+            let row = row.unwrap();
+            assert!(
+                row[at].is_empty() || commits.contains(&row[at]),
+                "{}: {}",
+                folder.display(),
+                &row[at]
+            );
+        }
+    }
+}
+
 /// Markdown files of the repository, from its root.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
