@@ -32,6 +32,13 @@ pub fn text(rows: &[StepRow]) -> String {
     scaling(&groups).iter().for_each(|sentence| {
         let _ = writeln!(text, "{sentence}");
     });
+    let largest = groups.iter().max_by_key(|group| group[0].setting.key.ranks);
+    for ToCopy { purpose, lines } in largest.map_or_else(Vec::new, |group| to_copy(group)) {
+        let _ = writeln!(text, "{purpose}");
+        lines.iter().for_each(|line| {
+            let _ = writeln!(text, "  {line}");
+        });
+    }
     for complaint in rows.iter().filter_map(|row| row.outcome.complaint(row.case())) {
         let _ = writeln!(text, "{complaint}");
     }

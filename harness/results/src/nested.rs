@@ -3,7 +3,9 @@
 //! Steps of one block share what the block began with: placement, memory, the load of the machine. Blocks of one launch
 //! share its processes and nodes. Only units of the highest level that has enough of them count as independent, and the
 //! interval is that of a bootstrap over those units: each resample draws units with replacement and keeps what is in
-//! them (the cluster bootstrap; A. C. Davison and D. V. Hinkley, "Bootstrap Methods and their Application", 3.8).
+//! them (the cluster bootstrap; A. C. Davison and D. V. Hinkley, "Bootstrap Methods and their Application", 3.8). Lower
+//! levels are kept as they are: a unit that is drawn brings their spread with it, and resampling them, too, would count it
+//! twice.
 //! Percentiles of few units are too narrow. The ends are t(n - 1) deviations of the bootstrap from the median, times
 //! sqrt(n / (n - 1)), which for a mean is Student's interval.
 

@@ -8,11 +8,12 @@ use rand::RngCore;
 use thiserror::Error;
 
 use super::grid::Grid;
+use measure::agreement::BlocksDiffer;
 use measure::block::{Context, Position, block_of};
 use measure::case_result::row_of;
 use measure::executor::{BlockExecutor, BlockRequest, BlockResult};
 use measure::plan::Plan;
-use measure::steadiness::Unsteady;
+use measure::steadiness::{SpeedChange, Unsteady};
 use results::block::{Block, Outline, summary};
 use results::conditions::Conditions;
 use results::error::RecordError;
@@ -123,7 +124,7 @@ impl<'m, 's> Measured<'m, 's> {
         self,
         failed: &BTreeMap<usize, BlockError>,
     ) -> Result<BTreeMap<usize, StepRow>, RecordError> {
-        let mut rows = self.last(self.blocks.keys().copied(), usize::MAX);
+        let mut rows = self.withheld(self.last(self.blocks.keys().copied(), usize::MAX));
         for (&setting, why) in failed {
             rows.insert(setting, StepRow::failed(self.setting(setting), why.to_string()));
         }
@@ -131,6 +132,24 @@ impl<'m, 's> Measured<'m, 's> {
             self.site.store.append_row(row.clone())?;
         }
         Ok(rows)
+    }
+
+    /// Rows without the intervals that a change of the machine's speed, or blocks that differ, take away, as in a sweep.
+    fn withheld(&self, rows: BTreeMap<usize, StepRow>) -> BTreeMap<usize, StepRow> {
+        let outlines: Vec<Vec<Outline>> = rows
+            .keys()
+            .map(|setting| self.blocks[setting].iter().map(Outline::from).collect())
+            .collect();
+        let blocks: Vec<Vec<&Outline>> =
+            outlines.iter().map(|blocks| blocks.iter().collect()).collect();
+        let change = SpeedChange::of(self.unsteady().as_ref(), &blocks);
+        let (settings, rows): (Vec<usize>, Vec<StepRow>) = rows.into_iter().unzip();
+        let rows = change.withhold_intervals(rows);
+        let rows = match BlocksDiffer::of(blocks.iter().map(|blocks| Outline::nested(blocks))) {
+            Some(_) => BlocksDiffer::withhold_intervals(rows),
+            None => rows,
+        };
+        settings.into_iter().zip(rows).collect()
     }
 
     /// Whether the machine changed its speed over the blocks of settings that have several.
