@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use headless_chrome::protocol::cdp::types::Event;
 use headless_chrome::protocol::cdp::{Emulation, Network, Page, Runtime};
 use headless_chrome::types::PrintToPdfOptions;
@@ -143,8 +145,16 @@ impl Chromium {
             height: height as f64,
             scale: 1.0,
         };
-        let format = Page::CaptureScreenshotFormatOption::Png;
-        self.tab.capture_screenshot(format, None, Some(clip), true).unwrap()
+        // The crate's own method draws the viewport alone.
+        let picture = self.tab.call_method(Page::CaptureScreenshot {
+            format: Some(Page::CaptureScreenshotFormatOption::Png),
+            quality: None,
+            clip: Some(clip),
+            from_surface: Some(true),
+            capture_beyond_viewport: Some(true),
+            optimize_for_speed: None,
+        });
+        STANDARD.decode(picture.unwrap().data).unwrap()
     }
 
     /// The page as PDF.
