@@ -32,8 +32,7 @@ pub fn text(rows: &[StepRow]) -> String {
     scaling(&groups).iter().for_each(|sentence| {
         let _ = writeln!(text, "{sentence}");
     });
-    let largest = groups.iter().max_by_key(|group| group[0].setting.key.ranks);
-    for ToCopy { purpose, lines } in largest.map_or_else(Vec::new, |group| to_copy(group)) {
+    for ToCopy { purpose, lines } in largest(&groups).map_or_else(Vec::new, to_copy) {
         let _ = writeln!(text, "{purpose}");
         lines.iter().for_each(|line| {
             let _ = writeln!(text, "  {line}");
@@ -50,10 +49,14 @@ pub fn conclusion(rows: &[StepRow]) -> Conclusion {
     let groups = groups(rows);
     let scaling = scaling(&groups).into_iter().map(|words| sentence(&words));
     let verdicts = scaling.chain(groups.iter().map(|group| verdict(group))).collect();
-    let largest = groups.iter().max_by_key(|group| group[0].setting.key.ranks);
-    let limits = vec![sentence(largest.map_or(SCOPE, |group| scope(group)))];
-    let to_copy = largest.map_or_else(Vec::new, |group| to_copy(group));
+    let limits = vec![sentence(largest(&groups).map_or(SCOPE, scope))];
+    let to_copy = largest(&groups).map_or_else(Vec::new, to_copy);
     Conclusion { verdicts, limits, to_copy, ..Conclusion::default() }
+}
+
+/// The rows of the topology with the most ranks.
+fn largest<'g, 'r>(groups: &'g [Vec<&'r StepRow>]) -> Option<&'g [&'r StepRow]> {
+    groups.iter().max_by_key(|group| group[0].setting.key.ranks).map(Vec::as_slice)
 }
 
 /// What the results of a topology hold for.

@@ -61,6 +61,20 @@ impl Printed {
         }
         Ok(())
     }
+
+    /// Prints every value of a structure as a table of names and values, as CSV or for a page.
+    ///
+    /// # Errors
+    /// When the structure is no JSON.
+    pub fn print_values(self, structure: &impl Serialize) -> Result<()> {
+        let mut fields = Vec::new();
+        flatten(String::new(), &serde_json::to_value(structure)?, &mut fields);
+        let lines: Vec<Value> = fields
+            .into_iter()
+            .map(|(name, value)| serde_json::json!({"name": name, "value": value}))
+            .collect();
+        self.print(&lines, "")
+    }
 }
 
 /// Columns of rows that a table shows.
@@ -94,22 +108,6 @@ pub fn print_rows(rows: impl Read, format: Format) -> Result<()> {
         _ => print!("{}", table.markdown()),
     }
     Ok(())
-}
-
-impl Printed {
-    /// Prints every value of a structure as a table of names and values, as CSV or for a page.
-    ///
-    /// # Errors
-    /// When the structure is no JSON.
-    pub fn print_values(self, structure: &impl Serialize) -> Result<()> {
-        let mut fields = Vec::new();
-        flatten(String::new(), &serde_json::to_value(structure)?, &mut fields);
-        let lines: Vec<Value> = fields
-            .into_iter()
-            .map(|(name, value)| serde_json::json!({"name": name, "value": value}))
-            .collect();
-        self.print(&lines, "")
-    }
 }
 
 fn list(result: &impl Serialize, pointer: &str) -> Result<Value> {
