@@ -5,6 +5,7 @@ mod axes;
 mod case;
 mod nodes;
 mod scaling;
+mod timelines;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub use nodes::{Allocation, Nodes};
 use results::names::{check_op, parse_dtype, parse_op};
 pub use scaling::Scaling;
 use serde::{Deserialize, Serialize};
+pub use timelines::Timelines;
 
 use crate::back_ends;
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
@@ -162,6 +164,9 @@ pub struct Measure {
     /// A job ends with a calibration of its nodes, and with the simulator's prediction of the same cases.
     #[serde(skip_serializing_if = "is_off")]
     pub calibrate: bool,
+    /// Which cases get a timeline.
+    #[serde(skip_serializing_if = "Timelines::is_none")]
+    pub timelines: Timelines,
     /// The timeout of a rank that waits for another. The case then fails.
     #[serde(alias = "patience_seconds")]
     pub timeout_seconds: f64,
@@ -223,6 +228,7 @@ impl Default for Measure {
             budget_seconds: 600.0,
             repeat_base: false,
             calibrate: false,
+            timelines: Timelines::None,
             timeout_seconds: 60.0,
             stall_check: true,
             stall_warning_seconds: 60.0,

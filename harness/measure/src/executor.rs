@@ -33,13 +33,15 @@ pub struct BlockRequest {
     pub seed: u64,
     /// Steps before those that count.
     pub warmup_steps: usize,
+    /// Each rank records what it does, for a timeline.
+    pub is_recorded: bool,
 }
 
 /// How a block ended.
 pub struct BlockResult {
     /// What the ranks saw, or what went wrong.
     pub outcome: Result<Outcome, EngineError>,
-    /// What each rank recorded, if a timeline is asked for.
+    /// What each rank recorded, if that was requested.
     pub records: Option<Vec<Vec<Record>>>,
 }
 

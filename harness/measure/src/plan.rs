@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::back_ends::has_processes;
 use crate::block::{Context, Schedules};
 use crate::calibrate;
-use crate::config::{Case, Config};
+use crate::config::{Case, Config, Timelines};
 use crate::executor::{BlockRequest, BuiltWithoutMpi};
 use cluster::nodes::{EMULATED, Node, TooFewProcesses, place};
 use results::provenance::{Launch, Subject, cores};
@@ -97,8 +97,8 @@ pub struct Plan {
     pub workload: Workload,
     /// Every case, in the order of the configuration.
     pub cases: Vec<Planned>,
-    /// A timeline is written of each case.
-    pub timelines: bool,
+    /// Which cases get a timeline.
+    pub timelines: Timelines,
     /// Elements of all gradients.
     elements: usize,
 }
@@ -138,7 +138,8 @@ impl Plan {
         };
         let cases = config.cases().into_iter().map(planned).collect();
         let elements = workload.elements();
-        Plan { config, workload, cases, timelines: false, elements }
+        let timelines = config.measure.timelines;
+        Plan { config, workload, cases, timelines, elements }
     }
 
     /// Measures the tables by which `auto` chooses, once per topology; returns them by topology. Without them, and
@@ -213,7 +214,8 @@ impl Plan {
 
     /// The first block of a case, with the warm-up of the configuration.
     pub fn first_block(&self, index: usize) -> BlockRequest {
-        BlockRequest { index, seed: 0, warmup_steps: self.config.measure.warmup_steps }
+        let warmup_steps = self.config.measure.warmup_steps;
+        BlockRequest { index, seed: 0, warmup_steps, is_recorded: false }
     }
 
     /// One block of a case that has a data plane.
@@ -324,7 +326,7 @@ impl Plan {
         StepSetting { key, run, training, framework, tuning }
     }
 
-    /// The recorder of a block's events, if a timeline is requested, with room for steps that take twice their
+    /// The recorder of a block's events, if they are to be recorded, with room for steps that take twice their
     /// bound.
     pub fn recorder(&self, request: BlockRequest) -> Option<Recorder> {
         let planned = &self.cases[request.index];
@@ -337,7 +339,7 @@ impl Plan {
         let of_step = 2 + 3 * cycles as usize + 4 * self.workload.gradients.len();
         let steps = request.warmup_steps + self.config.measure.steps_per_block;
         let records = steps * of_step;
-        self.timelines.then(|| Recorder::new(planned.case.topology.ranks(), records))
+        request.is_recorded.then(|| Recorder::new(planned.case.topology.ranks(), records))
     }
 
     /// Warnings to print before the run.

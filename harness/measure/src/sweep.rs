@@ -2,6 +2,7 @@
 //! machine affects all cases alike.
 
 mod again;
+mod timelines;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -16,7 +17,7 @@ use crate::agreement::BlocksDiffer;
 use crate::bandwidth::Bandwidth;
 use crate::block::{Context, Position, block_of};
 use crate::case_result::row_of;
-use crate::config::Measure;
+use crate::config::{Measure, Timelines};
 use crate::drift::Drift;
 use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
 use crate::fastest;
@@ -31,11 +32,6 @@ use results::journal::Journal;
 use results::provenance::Launch;
 use results::record::{Earlier, Key, Output};
 use results::row::{MessageRow, Row, StepRow, StepSetting};
-use training::timeline::record::Record;
-use training::timeline::write::{Shown, file_name, write};
-
-/// The folder of timelines within that of the results.
-const TIMELINES: &str = "timelines";
 
 /// Conditions that end a sweep early, and known failures of cases.
 #[derive(Default)]
@@ -135,6 +131,9 @@ pub fn run(
             progress.set_message(plan.cases[base].case.to_string());
             sweep.end(base)?;
         }
+    }
+    if left.is_none() {
+        sweep.record_fastest(course)?;
     }
     let left = left.filter(|_| rows_are_missing(plan, &sweep.rows));
     sweep.conclude(left, again, wants_launch)
@@ -329,7 +328,9 @@ impl Sweep<'_> {
             }
             let counters = self.executor.counters();
             let begun = Instant::now();
-            let request = BlockRequest { index, seed, warmup_steps: self.warmup_steps };
+            let is_recorded = self.plan.timelines == Timelines::All;
+            let request =
+                BlockRequest { index, seed, warmup_steps: self.warmup_steps, is_recorded };
             let BlockResult { outcome, records } = self.executor.run(self.plan, request);
             let took = begun.elapsed();
             let longest = self.longest.entry(index).or_default();
@@ -380,24 +381,6 @@ impl Sweep<'_> {
             known.map_or_else(|| self.plan.estimate(&self.plan.cases[index]), |&time| time);
         let needed = needed + reserve(needed);
         (left < needed).then(|| format!("{:.0} s are left", left.as_secs_f64()))
-    }
-
-    /// The timeline of a case's last block, however it ended.
-    fn write_timeline(
-        &self,
-        planned: &Planned,
-        records: &[Vec<Record>],
-    ) -> Result<(), RecordError> {
-        let case = planned.case.to_string();
-        let shown = Shown {
-            case: &case,
-            algorithm: &planned.case.algorithm,
-            gradients: &self.plan.workload.gradients,
-            dtype: self.plan.config.dtype(),
-            times: self.plan.config.times_on(&planned.case.topology),
-        };
-        let name = format!("{TIMELINES}/{}", file_name(&case));
-        self.store.write_timeline(&name, &mut |out| write(out, &shown, records))
     }
 
     /// Every case has its minimum of blocks, and the time is over.

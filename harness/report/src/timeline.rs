@@ -1,4 +1,4 @@
-//! One training step of the fastest case that has a timeline.
+//! One training step of the fastest case, in the largest world, that has a timeline.
 
 use std::path::{Path, PathBuf};
 
@@ -82,7 +82,7 @@ pub fn of(run: &Run) -> Result<Timeline, String> {
     Timeline::of(&trace, case, &path, others).ok_or_else(none)
 }
 
-/// The timeline of the fastest case of a folder of results that has one.
+/// The timeline of the fastest case, in the largest world, of a folder of results that has one.
 ///
 /// # Errors
 /// When the folder has no results, or a file of it cannot be read.
@@ -94,7 +94,7 @@ pub fn fastest_timeline(folder: &Path) -> Result<Option<PathBuf>, ReportError> {
     Ok(fastest(&Run::read(folder)?).map(|(_, path)| path))
 }
 
-/// The case with the least median time, of those with timelines, and its file.
+/// The case with the least median time, of those with the most ranks that have timelines, and its file.
 fn fastest(run: &Run) -> Option<(String, PathBuf)> {
     let records = run.files.iter().filter(|file| file.is_of_rows()).flat_map(|file| file.records());
     let timed = records.filter(|row| row.text("kind") == "step").filter_map(|row| {
@@ -102,9 +102,12 @@ fn fastest(run: &Run) -> Option<(String, PathBuf)> {
         let name = row.text("case").replace('/', "_").replace(':', "-") + ".json";
         let path =
             run.timelines.iter().find(|path| path.file_name().is_some_and(|it| *it == *name))?;
-        Some((row.number("time_us_p50")?, row.text("case").to_string(), path.clone()))
+        let key = (row.number("ranks")?, row.number("time_us_p50")?);
+        Some((key, row.text("case").to_string(), path.clone()))
     });
-    let (_, case, path) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (_, case, path) = timed.min_by(|((a, one_us), ..), ((b, other_us), ..)| {
+        b.total_cmp(a).then(one_us.total_cmp(other_us))
+    })?;
     Some((case, path))
 }
 

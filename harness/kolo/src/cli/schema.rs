@@ -27,7 +27,7 @@ pub struct Arguments {
 type Generate = fn() -> Schema;
 
 /// Commands with --json, and the schema of what they print; and rows of results.
-const SCHEMAS: [(&str, Generate); 18] = [
+const SCHEMAS: [(&str, Generate); 20] = [
     ("against-autotune", || schema_for!(against::autotune::Regrets)),
     ("against-horovod", || schema_for!(against::horovod::Beside)),
     ("bench", || schema_for!(bench::Benched)),
@@ -41,7 +41,9 @@ const SCHEMAS: [(&str, Generate); 18] = [
     ("rows", results::row::schema),
     ("schedule", || schema_for!(schedule::Listed)),
     ("site-check", || schema_for!(site::Checked)),
+    ("site-list", || schema_for!(site::Sites)),
     ("sweep", || schema_for!(sweep::Concluded)),
+    ("sweep-dry-run", || schema_for!(sweep::Intended)),
     ("timeline", || schema_for!(timeline::Analysed)),
     ("tune", || schema_for!(Tuning)),
     ("validate", || schema_for!(validate::Published)),

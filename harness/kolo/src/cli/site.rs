@@ -44,8 +44,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   kolo site list
-  kolo site list | grep -i slingshot")]
-    List,
+  kolo site list | grep -i slingshot
+  kolo site list --json")]
+    List(Printed),
     /// Print a site with every key, defaults included
     #[command(after_help = "\
 Examples:
@@ -75,7 +76,7 @@ impl Named {
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     match &arguments.command {
         Command::Check { named, printed } => return check(&named.read()?, *printed),
-        Command::List => list()?,
+        Command::List(printed) => list(*printed)?,
         Command::Show(named) => print!("{}", toml::to_string(&named.read()?)?),
         Command::ShellEnv(named) => shell_env(&named.read()?),
         Command::Step(named) => in_job(named.read()?)?,
@@ -175,14 +176,43 @@ fn table(findings: &[Finding]) -> String {
     rows.iter().map(text).collect()
 }
 
-fn list() -> Result<()> {
-    for name in Site::names() {
-        match Site::named(&name) {
-            Ok(site) => println!("{name:<16} {}", site.about),
-            Err(error) => println!("{name:<16} invalid: {error}"),
+/// The site files that have a name.
+#[derive(Serialize, JsonSchema)]
+pub struct Sites {
+    /// Version of this structure.
+    schema: u32,
+    /// Each of them.
+    sites: Vec<Listed>,
+}
+
+/// A site file that has a name.
+#[derive(Serialize, JsonSchema)]
+struct Listed {
+    /// Its name.
+    name: String,
+    /// What it describes; null: it is invalid.
+    about: Option<String>,
+    /// Why it is invalid; null: it is not.
+    invalid: Option<String>,
+}
+
+fn list(printed: Printed) -> Result<()> {
+    let listed = |name: String| {
+        let site = Site::named(&name);
+        Listed {
+            about: site.as_ref().ok().map(|site| site.about.clone()),
+            invalid: site.err().map(|error| error.to_string()),
+            name,
+        }
+    };
+    let sites = Sites { schema: SCHEMA, sites: Site::names().into_iter().map(listed).collect() };
+    if printed.is_text() {
+        for Listed { name, about, invalid } in &sites.sites {
+            let problem = invalid.as_ref().map(|why| format!("invalid: {why}"));
+            println!("{name:<16} {}", problem.or(about.clone()).unwrap_or_default());
         }
     }
-    Ok(())
+    printed.print(&sites, "/sites")
 }
 
 /// Ranks per node are those that the job requested (`--ntasks-per-node`), or those of the site; GPUs are requested

@@ -1,7 +1,9 @@
 //! `kolo sweep`.
 
+mod budget;
 mod control;
 mod folder;
+mod intended;
 mod nodes;
 mod simulated;
 mod slurm;
@@ -10,33 +12,32 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use algorithms::algorithm::Choice;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use self::budget::{no_interval, short_budget};
 pub use self::folder::Concluded;
 use self::folder::{end_launch, finish, forget_failed, launch_again, open};
+pub use self::intended::Intended;
 use super::printed::Printed;
 use super::tune::duration;
 use super::{Exit, configuration, not_for, usage, voice};
 use measure::back_ends::has_processes;
 use measure::calibrate;
-use measure::config::{Config, Measure};
+use measure::config::{Config, Timelines};
 use measure::environment::Environment;
 use measure::executor;
-use measure::plan::{Plan, Planned};
+use measure::plan::Plan;
 use measure::precedence::{self, Options, Precedence};
 use measure::summary;
 use measure::sweep::{Course, run as run_plan};
 use results::columnar::{self, ColumnarError};
 use results::config_kind::ConfigKind;
 use results::journal::Journal;
-use results::nested::{BLOCKS_MIN, LAUNCHES_MIN};
 use results::provenance::Override;
 use results::provenance::{Launch, memory_bytes};
 use results::record::table;
 use results::row::{Status, columns};
-use results::statistics::SAMPLES_MIN;
 use results::toml_file::{Checked, ConfigProblem, TomlFile};
 use workloads::workload::Workload;
 
@@ -57,7 +58,7 @@ pub struct Arguments {
     /// A configuration in TOML, or the name of an embedded one: `kolo init --list`
     config: PathBuf,
     /// Print the plan (cases, estimated time, sizes of files) without measuring
-    #[arg(long, conflicts_with_all = ["json", "format"], help_heading = RUN)]
+    #[arg(long, help_heading = RUN)]
     dry_run: bool,
     /// Continue a killed run, in the folder given by --out or the newest one
     #[arg(long, help_heading = RUN)]
@@ -192,14 +193,15 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
             |problem| usage(format!("{}: framework.groups: {problem}", arguments.config.display()));
         groups.of(&workload).map_err(wrong)?;
     }
-    let timelines = arguments.timeline || environment.timeline.value.is_some();
     if let Some(set_by) = &environment.timeline.set_by {
         say(&format!(
             "{set_by}: the name is ignored; timelines/ in the results folder gets one file per case"
         ));
     }
     let mut plan = Plan::new(config, workload);
-    plan.timelines = timelines;
+    if arguments.timeline || environment.timeline.value.is_some() {
+        plan.timelines = Timelines::All;
+    }
     if plan.cases.is_empty() {
         return Err(usage(format!(
             "{}: there is no case: transport {} has no allreduce of a library; give another algorithm, or --transport \
@@ -222,7 +224,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         )));
     }
     if arguments.dry_run {
-        dry_run(&plan, arguments.budget);
+        Intended::of(&plan, arguments.budget).show(arguments.printed)?;
         return Ok(Exit::Right);
     }
     let Some(mut executor) =
@@ -339,80 +341,6 @@ fn override_config(
     overrides
 }
 
-/// A guess at the time of the fewest and of the most blocks in seconds, without network time; `weight` is that of a
-/// case.
-fn seconds(plan: &Plan, budget: Option<Duration>, weight: impl Fn(&Planned) -> f64) -> (f64, f64) {
-    let measure = &plan.config.measure;
-    let block = block_seconds(plan, |_| 1.0) * measure.launches as f64;
-    let (least, most) = (block * measure.blocks_min as f64, block * measure.blocks_max as f64);
-    let most = most.min(least.max(measure.budget_seconds));
-    let within = |seconds: f64| match budget {
-        Some(budget) => seconds.min(budget.as_secs_f64()).max(block),
-        None => seconds,
-    };
-    let all = block_seconds(plan, |_| 1.0);
-    let mean = if all > 0.0 { block_seconds(plan, weight) / all } else { 0.0 };
-    (within(least) * mean, within(most) * mean)
-}
-
-/// A guess at the time of one block of every case in seconds.
-fn block_seconds(plan: &Plan, weight: impl Fn(&Planned) -> f64) -> f64 {
-    let runs = plan.cases.iter().filter(|planned| planned.data_plane.is_ok());
-    runs.map(|planned| plan.estimate(planned).as_secs_f64() * weight(planned)).sum()
-}
-
-/// The sentence on a budget that does not suffice for the fewest blocks.
-fn short_budget(plan: &Plan, budget: Option<Duration>) -> Option<String> {
-    let measure = &plan.config.measure;
-    let block = block_seconds(plan, |_| 1.0) * measure.launches as f64;
-    let least = block * measure.blocks_min as f64;
-    let given = budget.map_or(measure.budget_seconds, |budget| budget.as_secs_f64());
-    let consequence = match budget {
-        None => "they are measured all the same".into(),
-        Some(_) if block > given => {
-            format!("each case gets one block, which takes about {block:.0} s for all")
-        }
-        Some(_) => "some cases get fewer".into(),
-    };
-    (least > given).then(|| {
-        format!(
-            "a budget of {given} s is too small for measure.blocks_min = {} blocks of each of {} cases, about {least:.0} \
-             s: {consequence}",
-            measure.blocks_min,
-            plan.cases.len(),
-        )
-    })
-}
-
-/// The sentence on a configuration or budget that gives cases too few blocks and steps for an interval.
-fn no_interval(plan: &Plan, budget: Option<Duration>) -> Option<String> {
-    let Measure { launches, blocks_min, blocks_max, steps_per_block, .. } = plan.config.measure;
-    let round = block_seconds(plan, |_| 1.0) * launches as f64;
-    let affordable = |budget: Duration| (budget.as_secs_f64() / round) as usize;
-    let blocks = match budget.map(affordable) {
-        Some(affordable) => affordable.clamp(1, blocks_max),
-        None => {
-            ((plan.config.measure.budget_seconds / round) as usize).clamp(blocks_min, blocks_max)
-        }
-    };
-    let has_interval = |blocks: usize| {
-        launches >= LAUNCHES_MIN
-            || launches * blocks >= BLOCKS_MIN
-            || launches * blocks * steps_per_block >= SAMPLES_MIN
-    };
-    if has_interval(blocks) {
-        return None;
-    }
-    let enough = (blocks..).find(|&blocks| has_interval(blocks))?;
-    Some(format!(
-        "{} block(s) of {steps_per_block} step(s) are too few for an interval, so nothing can be ranked: {} blocks are \
-         needed, about {:.0} s (measure.blocks_max, and measure.budget_seconds or --budget)",
-        launches * blocks,
-        launches * enough,
-        (round * enough as f64).ceil(),
-    ))
-}
-
 /// The exit status from how each case ended, and whether it has an interval: of its time, or over the fastest.
 fn exit(cases: impl Iterator<Item = (Status, bool)> + Clone) -> Exit {
     let bad = |status| matches!(status, Status::Wrong | Status::Failed);
@@ -430,60 +358,6 @@ fn progress(plan: &Plan) -> ProgressBar {
     let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} blocks, {eta} left  {msg}";
     let style = ProgressStyle::with_template(style).expect("a template that indicatif accepts");
     ProgressBar::new(length as u64).with_style(style.progress_chars("=> "))
-}
-
-fn dry_run(plan: &Plan, budget: Option<Duration>) {
-    let measure = &plan.config.measure;
-    for planned in &plan.cases {
-        match &planned.data_plane {
-            Ok(data_plane) => {
-                let block = plan.estimate(planned).as_secs_f64();
-                let how = match data_plane.choices().and_then(<[_]>::last) {
-                    Some(Choice { schedule, .. }) => {
-                        format!("{} steps, {} chunks", schedule.steps(), schedule.chunks())
-                    }
-                    None => "the library's own".into(),
-                };
-                println!("{}  {how}, about {block:.1} s per block", planned.case);
-            }
-            Err(reason) => println!("{}  unsupported: {reason}", planned.case),
-        }
-    }
-    let steps = plan.cases.len() * measure.steps_per_block * measure.launches;
-    let gradients = plan.workload.gradients.len();
-    let kilobytes = |blocks: usize| {
-        (blocks * steps * (130 + 65 * gradients.min(12))).div_ceil(1000).to_string()
-    };
-    let (least_seconds, most_seconds) = seconds(plan, budget, |_| 1.0);
-    println!(
-        "{} cases of {} ({} gradients, {:.1} MB); each {} blocks of {} + {} steps{}, in random order from \
-         seed {}",
-        plan.cases.len(),
-        plan.workload.name,
-        gradients,
-        (plan.workload.elements() * plan.config.dtype().size_bytes()) as f64 / 1e6,
-        range(measure.blocks_min.to_string(), measure.blocks_max.to_string()),
-        measure.warmup_steps,
-        measure.steps_per_block,
-        match measure.launches {
-            1 => String::new(),
-            launches => format!(" in each of {launches} launches"),
-        },
-        measure.seed,
-    );
-    println!(
-        "about {} s (assuming 16 GB/s per core), at most {} MB of memory, about {} kB of files without figures",
-        range(format!("{least_seconds:.0}"), format!("{most_seconds:.0}")),
-        plan.memory_bytes() / 1_000_000,
-        range(kilobytes(measure.blocks_min), kilobytes(measure.blocks_max)),
-    );
-    let short = short_budget(plan, budget).into_iter().chain(no_interval(plan, budget));
-    short.for_each(|sentence| println!("{sentence}"));
-}
-
-/// A range, or a single value if both ends are equal.
-fn range(low: String, high: String) -> String {
-    if low == high { low } else { format!("{low} to {high}") }
 }
 
 #[cfg(test)]

@@ -199,7 +199,7 @@ impl Cluster {
         Ok(path.display().to_string())
     }
 
-    /// `configs/cluster.toml` with a small model and short passes: 1.2 MB instead of 102 MB, so that 84 cases take
+    /// `configs/cluster.toml` with a small model and short passes: 1.2 MB instead of 102 MB, so that 104 cases take
     /// seconds on shared cores.
     pub fn small_scaling_sweep(&self) -> Result<String, Failure> {
         let mut gradients = String::from("index,name,shape,elements\n");

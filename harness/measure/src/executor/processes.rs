@@ -214,10 +214,10 @@ impl Processes {
         }
     }
 
-    fn announce(&self, request: Option<(BlockRequest, bool)>) -> Result<(), TransportError> {
+    fn announce(&self, request: Option<BlockRequest>) -> Result<(), TransportError> {
         let mut bytes = [END; REQUEST_BYTES];
-        if let Some((BlockRequest { index, seed, warmup_steps }, has_timeline)) = request {
-            bytes[0] = if has_timeline { TIMELINE } else { BLOCK };
+        if let Some(BlockRequest { index, seed, warmup_steps, is_recorded }) = request {
+            bytes[0] = if is_recorded { TIMELINE } else { BLOCK };
             bytes[1..9].copy_from_slice(&(index as u64).to_le_bytes());
             bytes[9..17].copy_from_slice(&seed.to_le_bytes());
             bytes[17..].copy_from_slice(&(warmup_steps as u64).to_le_bytes());
@@ -225,8 +225,8 @@ impl Processes {
         self.world.broadcast(&mut bytes)
     }
 
-    /// The next block, and whether rank 0 keeps a timeline of it.
-    fn next_request(&self) -> Result<Option<(BlockRequest, bool)>, TransportError> {
+    /// The next block; none at the end.
+    fn next_request(&self) -> Result<Option<BlockRequest>, TransportError> {
         let mut bytes = [0; REQUEST_BYTES];
         self.world.broadcast(&mut bytes)?;
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
@@ -234,8 +234,9 @@ impl Processes {
             index: number(&bytes[1..9]) as usize,
             seed: number(&bytes[9..17]),
             warmup_steps: number(&bytes[17..]) as usize,
+            is_recorded: bytes[0] == TIMELINE,
         };
-        Ok((bytes[0] != END).then_some((request, bytes[0] == TIMELINE)))
+        Ok((bytes[0] != END).then_some(request))
     }
 
     /// Runs this process's rank in a block, if it has one; returns the rank and its log. Clocks are compared only for a
@@ -243,7 +244,7 @@ impl Processes {
     fn run_rank(
         &mut self,
         plan: &Plan,
-        (request, has_timeline): (BlockRequest, bool),
+        request: BlockRequest,
     ) -> Result<Option<(Rank, Reported)>, TransportError> {
         let planned = &plan.cases[request.index];
         let members = &planned.placement.members;
@@ -255,12 +256,12 @@ impl Processes {
         set_members(members);
         let place = (rank, members.len());
         let clock = self.clocks.entry(members.clone()).or_insert_with(Clock::monotonic);
-        if has_timeline {
+        if request.is_recorded {
             clock.compare(&mut connections.control, place)?;
         }
         // Control messages must not reach a rank that compares clocks.
         meet(&self.world, &connections, timeout)?;
-        let recorder = if has_timeline { plan.recorder(request) } else { None };
+        let recorder = plan.recorder(request);
         let anchor = recorder.as_ref().map(|recorder| Anchor::of(recorder, clock));
         let job: Job = plan.job(request, recorder.as_ref());
         let back_end = self.ranks.iter_mut().find(|it| it.0 == planned.case.transport);
@@ -270,7 +271,7 @@ impl Processes {
         let log = log.unwrap_or_else(|error| {
             give_up(&TransportError::Aborted { by: rank, reason: error.to_string() })
         });
-        if has_timeline {
+        if request.is_recorded {
             let connected = self.world.connect(members, timeout)?;
             let (_, mut connections) = connected.expect("it was among them");
             meet(&self.world, &connections, timeout)?;
@@ -292,11 +293,10 @@ impl Processes {
 
     /// Rank 0's side of a block.
     fn lead(&mut self, plan: &Plan, request: BlockRequest) -> Result<BlockResult, TransportError> {
-        let announced = (request, plan.timelines);
-        self.announce(Some(announced))?;
+        self.announce(Some(request))?;
         let members = plan.cases[request.index].placement.members.clone();
         let mut reported: Vec<Option<Reported>> = members.iter().map(|_| None).collect();
-        if let Some((rank, own)) = self.run_rank(plan, announced)? {
+        if let Some((rank, own)) = self.run_rank(plan, request)? {
             reported[rank] = Some(own);
         }
         while let Some(missing) = reported.iter().position(Option::is_none) {
@@ -317,7 +317,7 @@ impl Processes {
         let refused = |outcome: Outcome| outcome.refusal().map_or(Ok(outcome), Err);
         Ok(BlockResult {
             outcome: outcome.map_err(EngineError::from).and_then(refused),
-            records: plan.timelines.then(|| together(records)),
+            records: request.is_recorded.then(|| together(records)),
         })
     }
 }

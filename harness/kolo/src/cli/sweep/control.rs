@@ -3,7 +3,9 @@
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::budget::Range;
 use super::folder::{finish, open};
+use super::intended::{Intended, IntendedCase};
 use super::{Arguments, exit};
 use crate::cli::{Exit, usage};
 use measure::control_sweep::config::{Case, Config};
@@ -39,7 +41,7 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         .into());
     }
     if arguments.dry_run {
-        dry_run(&plan);
+        intended(&plan).show(arguments.printed)?;
         return Ok(Exit::Right);
     }
     let (mut store, earlier, provenance) = open(arguments, &plan, launch, 0)?;
@@ -82,35 +84,40 @@ fn progress(plan: &Plan) -> ProgressBar {
     ProgressBar::new(plan.cases.len() as u64).with_style(style.progress_chars("=> "))
 }
 
-fn dry_run(plan: &Plan) {
+fn intended(plan: &Plan) -> Intended {
     let measure = &plan.config.measure;
-    let mut seconds = 0.0;
-    for case in &plan.cases {
-        if let Some(reason) = case.unsupported() {
-            println!("{case}  unsupported: {reason}");
-            continue;
-        }
-        let tensors = plan.list(case).len();
+    let of_case = |case: &Case| {
+        let (tensors, unsupported) = (plan.list(case).len(), case.unsupported());
         // A guess: 100 ns per rank and tensor, of all ranks together.
         let step = (case.ranks * tensors) as f64 * 1e-7;
         let least = (measure.warmup_steps + measure.steps_min) as f64 * step;
-        seconds += measure.budget_seconds.max(least);
-        println!("{case}  {tensors} tensors, about {:.1} s", measure.budget_seconds.max(least));
-    }
+        let seconds = measure.budget_seconds.max(least);
+        IntendedCase {
+            case: case.to_string(),
+            seconds: unsupported.is_none().then_some(seconds),
+            unsupported: unsupported.map(|reason| reason.to_string()),
+            words: format!("{tensors} tensors, about {seconds:.1} s"),
+        }
+    };
+    let cases: Vec<IntendedCase> = plan.cases.iter().map(of_case).collect();
+    let seconds = cases.iter().filter_map(|case| case.seconds).sum();
+    let memory_mb = plan.memory_bytes() / 1_000_000;
     let is_driven = |case: &&Case| case.transport == Transport::Lockstep;
     let in_lockstep = plan.cases.iter().filter(is_driven).count();
-    println!(
+    let words = format!(
         "{} cases, {in_lockstep} of them with all ranks in one thread; each {} + {} to {} steps, in \
-         random order from seed {}",
+         random order from seed {}\nat most about {seconds:.0} s, {memory_mb} MB of memory, and {} kB of files without \
+         figures",
         plan.cases.len(),
         measure.warmup_steps,
         measure.steps_min,
         measure.steps_max,
         measure.seed,
-    );
-    println!(
-        "at most about {seconds:.0} s, {} MB of memory, and {} kB of files without figures",
-        plan.memory_bytes() / 1_000_000,
         plan.cases.len().div_ceil(2),
     );
+    Intended {
+        seconds: Some(Range { least: 0.0, most: seconds }),
+        memory_mb: Some(memory_mb),
+        ..Intended::new(cases, words)
+    }
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::folder::{finish, open};
+use super::intended::{Intended, IntendedCase};
 use super::{Arguments, exit};
 use crate::cli::Exit;
 use results::conclusion::Conclusion;
@@ -11,7 +12,7 @@ use results::provenance::Launch;
 use results::record::csv_bytes;
 use results::row::{Row, SimulatedCollectiveRow, SimulatedStepRow, Status};
 use results::toml_file::{Checked, ConfigProblem, TomlFile};
-use simulator::config::Config;
+use simulator::config::{Case, Config};
 use simulator::sweep::Plan;
 use simulator::{claims, crossover, summary, tabulate};
 
@@ -28,7 +29,7 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let assumptions = plan.workloads.iter().filter_map(|workload| workload.assumption());
     assumptions.for_each(|sentence| eprintln!("{sentence}"));
     if arguments.dry_run {
-        dry_run(&plan);
+        intended(&plan).show(arguments.printed)?;
         return Ok(Exit::Right);
     }
     let (mut store, earlier, provenance) = open(arguments, &plan, launch, 0)?;
@@ -83,15 +84,18 @@ fn progress(plan: &Plan) -> ProgressBar {
     ProgressBar::new(units(plan) as u64).with_style(style.progress_chars("=> "))
 }
 
-fn dry_run(plan: &Plan) {
+fn intended(plan: &Plan) -> Intended {
     let simulate = &plan.config.simulate;
-    for case in plan.config.cases() {
-        let misfit = plan.machine.misfit(case.ranks);
-        println!("{case}{}", misfit.map_or(String::new(), |why| format!("  unsupported: {why}")));
-    }
-    println!(
+    let of_case = |case: Case| IntendedCase {
+        case: case.to_string(),
+        unsupported: plan.machine.misfit(case.ranks).map(|why| why.to_string()),
+        seconds: None,
+        words: String::new(),
+    };
+    let cases: Vec<IntendedCase> = plan.config.cases().into_iter().map(of_case).collect();
+    let mut words = format!(
         "{} cases, each {} seeds x ({} + {}) steps, simulated on machine {}",
-        plan.config.cases().len(),
+        cases.len(),
         simulate.seeds,
         simulate.warmup_steps,
         simulate.steps,
@@ -99,10 +103,8 @@ fn dry_run(plan: &Plan) {
     );
     if let Some(crossover) = &plan.config.crossover {
         let (from, to) = crossover.size_log2;
-        println!(
-            "{} algorithms on {} worlds, 2^{from} to 2^{to} bytes",
-            crossover.algorithm.len(),
-            crossover.ranks.len()
-        );
+        let (algorithms, worlds) = (crossover.algorithm.len(), crossover.ranks.len());
+        words += &format!("\n{algorithms} algorithms on {worlds} worlds, 2^{from} to 2^{to} bytes");
     }
+    Intended::new(cases, words)
 }

@@ -5,13 +5,16 @@ mod batch_script;
 mod prediction;
 
 use std::env;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 
-use super::{Arguments, Samples, dry_run, nodes, override_config, range, seconds};
+use super::budget::{Range, seconds};
+use super::intended::Intended;
+use super::{Arguments, Samples, nodes, override_config};
 use crate::cli::site::{described, ranks_per_node as ranks_of};
 use crate::cli::{Exit, configuration, not_for, usage};
 use batch_script::BatchScript;
@@ -174,6 +177,27 @@ fn ranks_per_node(plan: &Plan) -> usize {
     let worlds = plan.cases.iter().map(|planned| &planned.case.topology);
     let sizes = worlds.flat_map(|world| (0..world.nodes()).map(|node| world.node(node).len()));
     sizes.max().unwrap_or(1)
+}
+
+/// Node-hours of a sweep.
+struct NodeHours<'t> {
+    guess: Range,
+    /// What the time limit allows; none: it does not limit them.
+    limit: Option<f64>,
+    /// The time limit.
+    time: &'t str,
+}
+
+impl fmt::Display for NodeHours<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit =
+            self.limit.map_or("without limit".into(), |hours| format!("at most {hours:.2}"));
+        let NodeHours { guess, time, .. } = self;
+        write!(
+            f,
+            "about {guess:.2} node-hours without network time; {limit} by the time limit {time}"
+        )
+    }
 }
 
 /// The place of a job among those of one sweep.
@@ -350,41 +374,50 @@ impl Sweep<'_> {
         let folder = self.folder("JOBID");
         let program = self.program(&folder, Some("SECONDS".into()))?;
         let script = self.script();
-        println!(
-            "{} nodes of {} ranks; site {}",
-            shape.nodes,
-            shape.ranks_per_node,
-            described(self.site)
-        );
-        println!("{}", self.node_hours(|_| shape.nodes, shape.nodes));
-        let command = self.sbatch(shape, &script, &self.alone());
-        println!("\ncommand to submit (not run):\n{}", line(&command));
-        println!(
-            "\ncommand in the job (JOBID: its number; SECONDS: its end minus a margin):\n\
-             {}",
-            line(&step(self.site, shape, &[], &program))
-        );
-        println!("\nwhat it measures:");
-        dry_run(self.plan, self.arguments.budget);
+        let command = line(&self.sbatch(shape, &script, &self.alone()));
+        let node_hours = self.node_hours(|_| shape.nodes, shape.nodes);
+        if self.arguments.printed.is_text() {
+            println!(
+                "{} nodes of {} ranks; site {}",
+                shape.nodes,
+                shape.ranks_per_node,
+                described(self.site)
+            );
+            println!("{node_hours}");
+            println!("\ncommand to submit (not run):\n{command}");
+            println!(
+                "\ncommand in the job (JOBID: its number; SECONDS: its end minus a margin):\n\
+                 {}",
+                line(&step(self.site, shape, &[], &program))
+            );
+            println!("\nwhat it measures:");
+        }
+        self.show_intended(Some(node_hours), vec![command])
+    }
+
+    /// What the sweep is going to do, by these commands.
+    fn show_intended(&self, node_hours: Option<NodeHours>, commands: Vec<String>) -> Result<Exit> {
+        let intended = Intended {
+            node_hours: node_hours.as_ref().map(|hours| hours.guess),
+            node_hours_limit: node_hours.and_then(|hours| hours.limit),
+            commands,
+            ..Intended::of(self.plan, self.arguments.budget)
+        };
+        intended.show(self.arguments.printed)?;
         Ok(Exit::Right)
     }
 
     /// A guess at the node-hours, and what the time limit allows; `nodes` are those that are busy with a case, and
     /// `limited` those of all jobs.
-    fn node_hours(&self, nodes: impl Fn(&Planned) -> usize, limited: usize) -> String {
-        let (least, most) =
-            seconds(self.plan, self.arguments.budget, |planned| nodes(planned) as f64);
-        let time = &self.arguments.slurm.time;
-        let limit = match time_limit::parse(time) {
-            Ok(Some(seconds)) => {
-                format!("at most {:.2}", (seconds * limited as u64) as f64 / 3600.0)
-            }
-            _ => "without limit".into(),
-        };
-        format!(
-            "about {} node-hours without network time; {limit} by the time limit {time}",
-            range(format!("{:.2}", least / 3600.0), format!("{:.2}", most / 3600.0)),
-        )
+    fn node_hours(&self, nodes: impl Fn(&Planned) -> usize, limited: usize) -> NodeHours<'_> {
+        let time = &*self.arguments.slurm.time;
+        let limit = time_limit::parse(time).ok().flatten();
+        let guess = seconds(self.plan, self.arguments.budget, |planned| nodes(planned) as f64);
+        NodeHours {
+            guess: guess.over(3600.0),
+            limit: limit.map(|seconds| (seconds * limited as u64) as f64 / 3600.0),
+            time,
+        }
     }
 
     fn submit(&self) -> Result<Exit> {
@@ -438,9 +471,11 @@ impl Sweep<'_> {
         let shape = self.shape_in(job);
         self.warn(shape);
         let (_, program) = self.program_in(job)?;
-        println!("in job {}:\n{}\n", job.id, line(&step(self.site, shape, &[], &program)));
-        dry_run(self.plan, self.arguments.budget);
-        Ok(Exit::Right)
+        let command = line(&step(self.site, shape, &[], &program));
+        if self.arguments.printed.is_text() {
+            println!("in job {}:\n{command}\n", job.id);
+        }
+        self.show_intended(None, vec![command])
     }
 
     /// Some case is small enough for the job.

@@ -58,6 +58,22 @@ fn outputs_are_what_their_schemas_say() {
         ("predict", &limit),
         ("predict", &few),
         ("site-check", &["site", "check", "generic", "--json"]),
+        ("site-list", &["site", "list", "--json"]),
+        ("sweep-dry-run", &["sweep", "configs/quick.toml", "--dry-run", "--json"]),
+        ("sweep-dry-run", &["sweep", "configs/control-planes.toml", "--dry-run", "--json"]),
+        ("sweep-dry-run", &["sweep", "configs/summit-scaling.toml", "--dry-run", "--json"]),
+        (
+            "sweep-dry-run",
+            &[
+                "sweep",
+                "--slurm",
+                "configs/cluster.toml",
+                "--site",
+                "virtual",
+                "--dry-run",
+                "--json",
+            ],
+        ),
         (
             "calibrate",
             &["calibrate", "--logs", "harness/results/tests/data/logs/ring-simple.log", "--json"],
@@ -174,5 +190,5 @@ fn what_is_printed_for_programs_is_what_is_printed_for_people() {
     let points = printed(&["validate", "--json"]);
     assert!(points["points"].as_array().unwrap().len() > 20);
     Ended::of(&mut kolo(&["schema", "nowhere"]))
-        .says(2, "possible values: against-autotune, against-horovod, bench, calibrate, compare, info, plot, predict, report, reproduce, rows, schedule, site-check, sweep, ");
+        .says(2, "possible values: against-autotune, against-horovod, bench, calibrate, compare, info, plot, predict, report, reproduce, rows, schedule, site-check, site-list, sweep, sweep-dry-run, ");
 }

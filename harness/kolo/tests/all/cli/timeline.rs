@@ -54,6 +54,33 @@ fn a_sweep_writes_no_timeline_unasked() {
     assert!(!sweep.path("out/timelines").exists());
 }
 
+/// One more block of the fastest case in the largest world is recorded; the results are those of the other blocks.
+#[test]
+fn a_sweep_writes_the_timeline_of_its_fastest_case_if_configured() {
+    let sweep = Sweep::new(&[
+        ("topology = [\"2x2\"]", "topology = [\"1x2\", \"2x2\"]"),
+        ("interval_percent = 0", "interval_percent = 0\ntimelines = \"fastest\""),
+    ]);
+    let timelines = || -> Vec<String> {
+        let files = fs::read_dir(sweep.path("out/timelines")).unwrap();
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let ended = sweep.run(&[]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let rows = sweep.rows();
+    assert!(rows.iter().all(|row| row["blocks"] == "2"));
+    let of_four = rows.iter().filter(|row| row["ranks"] == "4");
+    let time_us =
+        |row: &std::collections::HashMap<String, String>| row["time_us_p50"].parse::<f64>();
+    let fastest = of_four.min_by(|a, b| time_us(a).unwrap().total_cmp(&time_us(b).unwrap()));
+    let expected = fastest.unwrap()["case"].replace('/', "_") + ".json";
+    assert_eq!(timelines(), [expected.as_str()]);
+    // A run that is done is not touched again.
+    fs::remove_file(sweep.path("out/timelines").join(&expected)).unwrap();
+    assert_eq!(sweep.run(&["--resume"]).status, Some(0));
+    assert_eq!(timelines(), [""; 0]);
+}
+
 /// A file in Horovod's format whose job was killed.
 #[test]
 fn missing_information_is_reported() {

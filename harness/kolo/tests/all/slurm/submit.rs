@@ -156,15 +156,15 @@ fn the_scaling_sweep_doubles_the_nodes() {
         );
         ended.says(0, &format!("\nmpi/{nodes}x2/bitvector/tree/64MiB/5ms  "));
     }
-    ended.says(0, "63 cases of resnet50");
+    ended.says(0, "78 cases of resnet50");
     ended.says(0, "node-hours without network time; at most 4.00 by the time limit 01:00:00");
     let more = ["--nodes", "70", "--ranks-per-node", "3", "--budget", "10s"];
     let ended = fakes.kolo(&[&cluster[..], &more].concat());
     ended.says(0, "70 nodes of 3 ranks");
     ended.says(0, "configs/cluster.toml --site virtual --ranks-per-node 3 --budget 10s --force\n");
     ended.says(0, "\nmpi/64x3/bitvector/hierarchical/4MiB/1ms  ");
-    ended.says(0, "147 cases of resnet50");
-    ended.says(0, "a budget of 10 s is too small for measure.blocks_min = 2 blocks of each of 147 cases, about ");
+    ended.says(0, "182 cases of resnet50");
+    ended.says(0, "a budget of 10 s is too small for measure.blocks_min = 2 blocks of each of 182 cases, about ");
     ended.says(0, " s: each case gets one block, which takes about ");
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::batch_script::BatchScript;
-use super::{Link, Sweep, dry_run};
+use super::{Link, Sweep};
 use crate::cli::Exit;
 use cluster::slurm::launch::{Shape, line};
 
@@ -44,20 +44,20 @@ impl Sweep<'_> {
     pub fn show_array(&self) -> Result<Exit> {
         let sizes = self.sizes();
         self.warn(self.shape());
-        println!(
-            "{}",
-            self.node_hours(|planned| planned.case.topology.nodes(), sizes.iter().sum())
-        );
-        println!("\ncommands to submit (not run; JOBID1, ...: the numbers of the jobs):");
-        let mut count = 0;
+        let node_hours =
+            self.node_hours(|planned| planned.case.topology.nodes(), sizes.iter().sum());
+        let mut commands = Vec::new();
         self.chain(&self.script(), |command| {
-            count += 1;
-            println!("{}", line(command));
-            Ok(format!("JOBID{count}"))
+            commands.push(line(command));
+            Ok(format!("JOBID{}", commands.len()))
         })?;
-        println!("\nwhat they measure:");
-        dry_run(self.plan, self.arguments.budget);
-        Ok(Exit::Right)
+        if self.arguments.printed.is_text() {
+            println!("{node_hours}");
+            println!("\ncommands to submit (not run; JOBID1, ...: the numbers of the jobs):");
+            commands.iter().for_each(|command| println!("{command}"));
+            println!("\nwhat they measure:");
+        }
+        self.show_intended(Some(node_hours), commands)
     }
 
     pub fn submit_array(&self) -> Result<Exit> {
