@@ -38,7 +38,17 @@ impl Caption {
     /// additional sentences.
     pub fn of(
         selection: &Selection,
-        drawn: fn(&Row) -> Estimate,
+        drawn: impl Fn(&Row) -> Estimate,
+        notes: Vec<String>,
+    ) -> Caption {
+        Caption::of_statistic(selection, "median", drawn, notes)
+    }
+
+    /// The caption of a selection of which another statistic than the median is drawn.
+    pub fn of_statistic(
+        selection: &Selection,
+        statistic: &str,
+        drawn: impl Fn(&Row) -> Estimate,
         mut notes: Vec<String>,
     ) -> Caption {
         let rows = &selection.rows;
@@ -50,7 +60,7 @@ impl Caption {
         notes.extend([sentence(&[selection.left_out_in_words()]), sentence(&[replaced])]);
         let conditions = [
             sentence(&conditions(rows)),
-            sentence(&statistics(rows, drawn)),
+            sentence(&statistics(rows, statistic, drawn)),
             sentence(&provenance(rows)),
         ];
         let paragraphs = [joined(&conditions, " "), joined(&notes, " ")];
@@ -144,7 +154,7 @@ fn in_part(words: &str, rows: &[&Row], holds: impl Fn(&Row) -> bool) -> String {
 /// The most layouts to list. Of more, the caption has the first and the last number of ranks.
 const MOST_LAYOUTS: usize = 4;
 
-fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
+fn statistics(rows: &[&Row], statistic: &str, drawn: impl Fn(&Row) -> Estimate) -> Vec<String> {
     let simulated = rows.iter().all(|row| row.of_machine());
     let over_seeds = simulated && rows.iter().any(|row| row.seeds > Some(1.0));
     let mut samples: Vec<f64> = rows.iter().filter_map(|row| row.samples).collect();
@@ -165,7 +175,7 @@ fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
         return vec!["computed once per point, without interval".to_string()];
     }
     if bare == points {
-        return vec!["median without interval".to_string(), samples];
+        return vec![format!("{statistic} without interval"), samples];
     }
     let has_parameters = rows.iter().any(|row| row.interval_over == "seeds and parameters");
     let interval = match over_seeds {
@@ -175,7 +185,7 @@ fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
         true => "95 % interval over seeds",
         false => "95 % interval",
     };
-    let mut parts = vec![format!("median with {interval}"), samples];
+    let mut parts = vec![format!("{statistic} with {interval}"), samples];
     if bare > 0 {
         parts.push(format!("{bare} of {points} points have no interval"));
     }

@@ -33,9 +33,9 @@ fn draw(training: &Training) -> Drawing {
     training.legend(&mut page, None, None);
     let values = training.panels.iter().flat_map(|panel| {
         let base = Base::of(training.view, panel);
-        let of =
-            move |line: &Line| line.rows.iter().map(|row| base.efficiency(line, row)).collect();
-        panel.lines.iter().flat_map(move |line| -> Vec<Estimate> { of(line) })
+        panel.lines.iter().flat_map(move |line| {
+            line.rows.iter().map(move |row| base.efficiency(training, line, row))
+        })
     });
     let predicted = training.panels.iter().flat_map(|panel| {
         let lines = panel.lines.iter().filter_map(|line| Some((line, line.predicted.as_ref()?)));
@@ -66,13 +66,14 @@ fn draw(training: &Training) -> Drawing {
                 predicted_efficiency(view, panel, line, row)
             });
             for line in &panel.lines {
-                training.draw_line(line, drawing, &x, &y, |row| base.efficiency(line, row));
+                training
+                    .draw_line(line, drawing, &x, &y, |row| base.efficiency(training, line, row));
             }
             frame.draw(drawing);
             let lines = panel.lines.iter();
             training.draw_ends(lines, drawing, frame, &y, |line, row| match row.of_machine() {
                 true if training.is_predicted => predicted_efficiency(view, panel, line, row).value,
-                _ => base.efficiency(line, row).value,
+                _ => base.efficiency(training, line, row).value,
             });
         },
     );
@@ -97,45 +98,66 @@ fn draw(training: &Training) -> Drawing {
         Axis::efficiencies(&values, 1.0, 0.0).bend_in_words(),
     );
     let notes = vec![note, POINTS.to_string()];
-    let drawn = |row: &Row| if row.is_simulated() { row.efficiency } else { row.time_us };
-    page.finish(&training.caption(drawn, notes))
+    let drawn = |row: &Row| {
+        let lines = training.panels.iter().flat_map(|panel| {
+            panel.lines.iter().map(move |line| (Base::of(training.view, panel), line))
+        });
+        let mut own = lines.filter(|(_, line)| line.rows.iter().any(|it| std::ptr::eq(*it, row)));
+        match own.next() {
+            Some((base, line)) if !row.is_simulated() => base.efficiency(training, line, row),
+            _ => row.efficiency,
+        }
+    };
+    page.finish(&training.caption_of_ratios(drawn, notes))
 }
 
 /// What efficiency is relative to.
 #[derive(Clone, Copy)]
-enum Base {
-    /// Throughput per rank of the fastest policy on the fewest ranks, of which there are so many.
-    Fastest { per_rank: f64, ranks: f64 },
-    /// Throughput per rank of the same line on its fewest ranks.
+enum Base<'a> {
+    /// The fastest policy on the fewest ranks.
+    Fastest(&'a Row),
+    /// The same line on its fewest ranks.
     Line,
     /// Each row's own base.
     Own,
 }
 
-impl Base {
-    fn of(view: View, panel: &Panel) -> Base {
+/// Throughput of each rank.
+fn per_rank(row: &Row) -> Option<f64> {
+    row.throughput().value.filter(|all| *all > 0.0).map(|all| all / ranks_of(row))
+}
+
+impl<'a> Base<'a> {
+    fn of(view: View, panel: &Panel<'a>) -> Base<'a> {
         let rows = || panel.lines.iter().flat_map(|line| &line.rows);
         let ranks = rows().map(|row| ranks_of(row)).fold(f64::INFINITY, f64::min);
-        let all = rows().filter(|row| ranks_of(row) == ranks);
-        let known = all.filter_map(|row| row.throughput().value);
-        let fastest = known.fold(0.0, f64::max) / ranks;
-        match fastest > 0.0 {
-            false => Base::Own,
-            true if view.own_base => Base::Line,
-            true => Base::Fastest { per_rank: fastest, ranks },
+        let all = rows().copied().filter(|row| ranks_of(row) == ranks);
+        let known = all.filter_map(|row| Some((per_rank(row)?, row)));
+        match known.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
+            None => Base::Own,
+            Some(_) if view.own_base => Base::Line,
+            Some((_, fastest)) => Base::Fastest(fastest),
         }
     }
 
-    fn efficiency(self, line: &Line, row: &Row) -> Estimate {
-        let per_rank = match self {
-            Base::Fastest { per_rank, .. } => Some(per_rank),
-            Base::Line => {
-                line.rows.first().and_then(|row| Some(row.throughput().value? / row.ranks?))
-            }
+    /// Throughput per rank as a share of the base's.
+    fn efficiency(self, training: &Training, line: &Line, row: &Row) -> Estimate {
+        let base = match self {
+            Base::Fastest(base) => Some(base),
+            Base::Line => line.rows.first().copied(),
             Base::Own => return row.efficiency,
         };
-        let Some(per_rank) = per_rank else { return Estimate::default() };
-        let share = |throughput: f64| throughput / ranks_of(row) / per_rank;
+        let Some((base, base_per_rank)) = base.and_then(|row| Some((row, per_rank(row)?))) else {
+            return Estimate::default();
+        };
+        if std::ptr::eq(base, row) {
+            return Estimate { value: Some(1.0), interval: Some((1.0, 1.0)) };
+        }
+        if !row.is_simulated() {
+            let work = if row.is_strong() { ranks_of(base) / ranks_of(row) } else { 1.0 };
+            return training.rounds.ratio(base, row).map(|ratio| work * ratio);
+        }
+        let share = |throughput: f64| throughput / ranks_of(row) / base_per_rank;
         let Estimate { value, interval } = row.throughput();
         let value = value.map(share);
         let Estimate { value: own, interval: of_own } = row.efficiency;
@@ -152,8 +174,8 @@ impl Base {
     /// In words; empty if it is not known.
     fn words(self, panel: &Panel) -> String {
         match self {
-            Base::Fastest { ranks, .. } => {
-                return format!(" relative to the fastest on {}", theme::ranks(ranks));
+            Base::Fastest(base) => {
+                return format!(" relative to the fastest on {}", theme::ranks(ranks_of(base)));
             }
             Base::Line => return " relative to the fewest ranks".to_string(),
             Base::Own => {}
@@ -222,14 +244,9 @@ fn predicted_bases(training: &Training) -> String {
 /// The base of each panel in a sentence.
 fn bases(training: &Training) -> String {
     let of = |panel: &Panel| {
-        let Base::Fastest { per_rank, ranks } = Base::of(training.view, panel) else { return None };
-        let is_base = |(_, row): &(&Line, &Row)| {
-            ranks_of(row) == ranks
-                && row.throughput().value.map(|all| all / ranks) == Some(per_rank)
-        };
-        let mut rows =
-            panel.lines.iter().flat_map(|line| line.rows.iter().map(move |&row| (line, row)));
-        let (line, row) = rows.find(is_base)?;
+        let Base::Fastest(row) = Base::of(training.view, panel) else { return None };
+        let has = |line: &&Line| line.rows.iter().any(|own| std::ptr::eq(*own, row));
+        let line = panel.lines.iter().find(has)?;
         let setting = match row.time_us.value {
             Some(time_us) if !training.is_simulated() => {
                 let time = theme::significant(time_us / 1e3, 3);
@@ -237,7 +254,7 @@ fn bases(training: &Training) -> String {
             }
             _ => line.policy.clone(),
         };
-        Some(format!("{}{HARD_SPACE}{setting} on {}", panel.name, theme::ranks(ranks)))
+        Some(format!("{}{HARD_SPACE}{setting} on {}", panel.name, theme::ranks(ranks_of(row))))
     };
     let bases: Vec<String> = training.panels.iter().filter_map(of).collect();
     if bases.is_empty() { String::new() } else { format!("Base: {}. ", bases.join("; ")) }
@@ -248,7 +265,7 @@ fn finding(training: &Training) -> String {
     let Some(ranks) = training.selection.ranks().pop() else { return String::new() };
     let of = |panel: &Panel| {
         let base = Base::of(training.view, panel);
-        let at = |line: &Line| base.efficiency(line, line.at(ranks)?).value;
+        let at = |line: &Line| base.efficiency(training, line, line.at(ranks)?).value;
         let mut known: Vec<(f64, &str)> =
             panel.lines.iter().filter_map(|line| Some((at(line)?, line.policy.as_str()))).collect();
         known.sort_by(|(a, _), (b, _)| b.total_cmp(a));

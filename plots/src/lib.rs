@@ -126,6 +126,7 @@ mod ratios;
 mod relative;
 mod repeated;
 mod roofline;
+mod rounds;
 mod rows;
 mod scaling;
 mod selection;

@@ -1,5 +1,6 @@
 //! What a run wrote of every step: `samples.csv` and `ranks.csv`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::PlotError;
@@ -10,6 +11,8 @@ use crate::rows::{Row, Rows};
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     place: Place,
+    launch: u64,
+    block: u64,
     pub time_us: f64,
 }
 
@@ -48,7 +51,12 @@ impl Sample {
     /// # Errors
     /// When a column is missing or a field has a wrong value.
     pub fn of(fields: &Fields) -> Result<Sample, PlotError> {
-        Ok(Sample { place: Place::of(fields)?, time_us: fields.positive("time_us")? })
+        Ok(Sample {
+            place: Place::of(fields)?,
+            launch: fields.whole("launch")?,
+            block: fields.whole("block")?,
+            time_us: fields.positive("time_us")?,
+        })
     }
 }
 
@@ -74,6 +82,25 @@ impl Rows {
         let mut times_us: Vec<f64> = own.map(|sample| sample.time_us).collect();
         times_us.sort_by(f64::total_cmp);
         times_us
+    }
+
+    /// The median time of each of a row's blocks, by launch and number.
+    pub(crate) fn block_medians_of(&self, row: &Row) -> BTreeMap<(u64, u64), f64> {
+        let place = Place::of_row(self, row);
+        let mut blocks: BTreeMap<(u64, u64), Vec<f64>> = BTreeMap::new();
+        for sample in self.samples.iter().filter(|sample| sample.place == place) {
+            blocks.entry((sample.launch, sample.block)).or_default().push(sample.time_us);
+        }
+        let median = |mut times_us: Vec<f64>| {
+            times_us.sort_by(f64::total_cmp);
+            let half = times_us.len() / 2;
+            if times_us.len() % 2 == 1 {
+                times_us[half]
+            } else {
+                f64::midpoint(times_us[half - 1], times_us[half])
+            }
+        };
+        blocks.into_iter().map(|(place, times_us)| (place, median(times_us))).collect()
     }
 
     /// The ranks of a row's blocks.

@@ -82,10 +82,15 @@ impl<'a> Speedup<'a> {
         panels::lay(&mut page, &titles, shape, |drawing, index, frame| {
             self.draw_panel(self.panels[index], &values, drawing, frame);
         });
-        let note = "Intervals: the low end of the one over the high end of the other, and the other \
-                    way round, which is wider than 95 %.";
-        let notes = vec![note.to_string(), POINTS.to_string()];
-        page.finish(&self.training.caption(Row::throughput, notes))
+        let widest = "Intervals: the low end of the one over the high end of the other, and the other \
+                      way round, which is wider than 95 %.";
+        let note = self.training.is_simulated().then(|| widest.to_string());
+        let notes = note.into_iter().chain([POINTS.to_string()]).collect();
+        let drawn = |row: &Row| {
+            let panel = self.panels.iter().find(|panel| panel.has(row));
+            panel.map_or(Estimate::default(), |panel| self.ratio(panel, row))
+        };
+        page.finish(&self.training.caption_of_ratios(drawn, notes))
     }
 
     fn draw_panel(&self, panel: &Panel, values: &[f64], drawing: &mut Drawing, frame: Frame) {
@@ -124,6 +129,12 @@ impl<'a> Speedup<'a> {
         let Some(base) = base.zip(row.ranks).and_then(|(line, ranks)| line.at(ranks)) else {
             return Estimate::default();
         };
+        if std::ptr::eq(base, row) {
+            return Estimate { value: Some(1.0), interval: Some((1.0, 1.0)) };
+        }
+        if !row.is_simulated() {
+            return self.training.rounds.ratio(base, row);
+        }
         let (over, under) = (row.throughput(), base.throughput());
         let positive = |value: &f64| *value > 0.0;
         let value = over.value.zip(under.value.filter(positive));

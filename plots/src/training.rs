@@ -16,6 +16,7 @@ use crate::frame::Frame;
 use crate::page::{Entry, Page, sign_ends};
 use crate::policies::Policies;
 use crate::predicted::{self, Predicted};
+use crate::rounds::{self, Rounds};
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::{Selection, ranks_of};
 use crate::series::{Series, Value};
@@ -35,6 +36,8 @@ pub(crate) struct Training<'a> {
     noun: &'static str,
     /// Whether predictions are beside measured lines, which are solid then.
     pub is_predicted: bool,
+    /// The blocks of measured rows.
+    pub rounds: Rounds,
 }
 
 /// The lines of one workload.
@@ -43,6 +46,13 @@ pub(crate) struct Panel<'a> {
     pub name: String,
     pub title: String,
     pub lines: Vec<Line<'a>>,
+}
+
+impl Panel<'_> {
+    /// Whether the row is on a line of it.
+    pub fn has(&self, row: &Row) -> bool {
+        self.lines.iter().flat_map(|line| &line.rows).any(|own| std::ptr::eq(*own, row))
+    }
 }
 
 /// A policy and its rows in the order of ranks.
@@ -141,7 +151,11 @@ impl<'a> Training<'a> {
         let is_predicted =
             panels.iter().flat_map(|panel| &panel.lines).any(|line| line.predicted.is_some());
         let noun = policies.noun();
-        enough.then_some(Training { view, selection, panels, chosen, noun, is_predicted })
+        if !enough {
+            return None;
+        }
+        let rounds = Rounds::of(all_rows, selection.rows.iter().copied());
+        Some(Training { view, selection, panels, chosen, noun, is_predicted, rounds })
     }
 
     /// Whether the steps were simulated; otherwise they were measured.
@@ -270,15 +284,38 @@ impl<'a> Training<'a> {
     }
 
     /// The caption, with the notes of the figure.
-    pub fn caption(&self, drawn: fn(&Row) -> Estimate, notes: Vec<String>) -> Caption {
+    pub fn caption(&self, drawn: impl Fn(&Row) -> Estimate, notes: Vec<String>) -> Caption {
         self.caption_on(&self.selection.ranks(), drawn, notes)
+    }
+
+    /// The caption of ratios: of measured steps they are over rounds.
+    pub fn caption_of_ratios(
+        &self,
+        drawn: impl Fn(&Row) -> Estimate,
+        mut notes: Vec<String>,
+    ) -> Caption {
+        if self.is_simulated() {
+            return self.caption(drawn, notes);
+        }
+        notes.push(rounds::NOTE.into());
+        self.described(&self.selection.ranks(), "mean ratio", drawn, notes)
     }
 
     /// The caption of a figure that shows only the given numbers of ranks.
     pub fn caption_on(
         &self,
         ranks: &[f64],
-        drawn: fn(&Row) -> Estimate,
+        drawn: impl Fn(&Row) -> Estimate,
+        notes: Vec<String>,
+    ) -> Caption {
+        self.described(ranks, "median", drawn, notes)
+    }
+
+    fn described(
+        &self,
+        ranks: &[f64],
+        statistic: &str,
+        drawn: impl Fn(&Row) -> Estimate,
         mut notes: Vec<String>,
     ) -> Caption {
         if self.chosen {
@@ -289,7 +326,7 @@ impl<'a> Training<'a> {
         selection.rows.retain(|row| ranks.contains(&ranks_of(row)));
         notes.extend(self.predictions().take(1).map(Predicted::note));
         notes.extend(self.without_prediction());
-        let mut caption = Caption::of(&selection, drawn, notes);
+        let mut caption = Caption::of_statistic(&selection, statistic, drawn, notes);
         if self.is_predicted {
             predicted::mark(&mut caption);
         }

@@ -13,6 +13,7 @@ use results::nested::Level;
 use results::provenance::time_of_day;
 use results::row::StepRow;
 use results::statistics::median;
+use results::stretch::{Stretch, stretch};
 
 /// Levels that differ by less do not matter.
 const MATTERS: f64 = 0.03;
@@ -79,6 +80,34 @@ impl Unsteady {
             (block.case.clone(), block.block)
         });
         let disturbed = disturbed.collect();
+        Some(Unsteady { disturbed, ..Unsteady::described(&series, segments) })
+    }
+
+    /// From all blocks of each case of a search, which measures some cases more often than others, in the order of their
+    /// positions; none if no stretch of time was at a level that differs by more than 3 %.
+    pub fn of_search(cases: &[Vec<&Outline>]) -> Option<Unsteady> {
+        let placed = cases.iter().enumerate().flat_map(|(case, blocks)| {
+            blocks.iter().filter_map(move |&block| Some((Placed::of(block)?, case)))
+        });
+        let mut series: Vec<(Placed, usize)> = placed.collect();
+        series.sort_by_key(|(it, _)| it.block.order);
+        let (series, cases): (Vec<Placed>, Vec<usize>) = series.into_iter().unzip();
+        let values: Vec<f64> = series.iter().map(|it| it.value).collect();
+        let Stretch { at, level } = stretch(&values, &cases)?;
+        if level.abs() <= MATTERS.ln_1p() {
+            return None;
+        }
+        // The level of most blocks is the usual one.
+        let (inside, outside) =
+            if 2 * at.len() > values.len() { (0.0, -level) } else { (level, 0.0) };
+        let parts = [(0..at.start, outside), (at.clone(), inside), (at.end..values.len(), outside)];
+        let parts = parts.into_iter().filter(|(at, _)| !at.is_empty());
+        let segments = parts.map(|(at, level)| Segment { at, level }).collect();
+        Some(Unsteady::described(&series, segments))
+    }
+
+    /// With what is known of the moment and the reasons.
+    fn described(series: &[Placed], segments: Vec<Segment>) -> Unsteady {
         let conditions: Option<Vec<&Conditions>> =
             series.iter().map(|it| it.block.conditions.as_ref()).collect();
         let moment_s = conditions.as_ref().and_then(|conditions| {
@@ -87,7 +116,15 @@ impl Unsteady {
             Some([then.first()?.began_s, last.began_s + last.elapsed_s])
         });
         let reasons = conditions.map(|conditions| reasons(&segments, &conditions));
-        Some(Unsteady { segments, blocks: values.len(), disturbed, moment_s, reasons })
+        Unsteady { segments, blocks: series.len(), disturbed: Vec::new(), moment_s, reasons }
+    }
+
+    /// By how much the level of the last blocks differs from the usual one, as a share of the faster of the two.
+    pub fn of_last(&self, count: usize) -> f64 {
+        let from = self.blocks.saturating_sub(count);
+        let within = |segment: &&Segment| segment.at.end.saturating_sub(segment.at.start.max(from));
+        let most = self.segments.iter().max_by_key(within);
+        most.map_or(0.0, |segment| (segment.level - usual(&self.segments)).abs().exp_m1())
     }
 
     /// So few blocks were at another speed than most that medians hardly see them, and the machine has come back.
@@ -162,9 +199,14 @@ impl Placed<'_> {
     }
 }
 
-/// The level of the longest segment.
+/// The level of most values.
 fn usual(segments: &[Segment]) -> f64 {
-    segments.iter().max_by_key(|segment| segment.at.len()).map_or(0.0, |segment| segment.level)
+    let at_level = |level: f64| {
+        let same = segments.iter().filter(|it| (it.level - level).abs() <= MATTERS.ln_1p());
+        same.map(|segment| segment.at.len()).sum::<usize>()
+    };
+    let most = segments.iter().max_by_key(|segment| (at_level(segment.level), segment.at.len()));
+    most.map_or(0.0, |segment| segment.level)
 }
 
 /// So many of the blocks must be at the usual level for the others to count as disturbed.

@@ -23,6 +23,7 @@ pub mod rank_tests;
 pub mod record;
 pub mod row;
 pub mod statistics;
+pub mod stretch;
 pub mod toml_file;
 pub mod units;
 pub mod usage;

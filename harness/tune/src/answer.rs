@@ -119,8 +119,11 @@ pub struct Answer {
 pub enum Shift {
     /// Too many fresh rounds do not count.
     Rounds,
-    /// Over the rounds that count, its slowest level is above its fastest by this share: by more than the choice saves.
+    /// Over the rounds that count, its slowest level is above its fastest by this share: by more than the choice saves at
+    /// least.
     Level(f64),
+    /// In these rounds, its level was above or below that of most of the search by this share, in the same way.
+    Since(f64),
 }
 
 /// Levels that differ by less do not matter.
@@ -145,10 +148,25 @@ fn level_change(rounds: &[BTreeMap<usize, f64>]) -> f64 {
     if levels.len() > 1 && change > LEVEL_MATTERS { change } else { 0.0 }
 }
 
+/// What the choice saves at least, as a share of its own time.
+fn least(ratio: &Ratio) -> f64 {
+    (ratio.low - 1.0).max(0.0)
+}
+
 impl Answer {
     /// Another setting than the defaults is recommended.
     pub fn changes(&self) -> bool {
         matches!(self.verdict, Verdict::Change | Verdict::Lean)
+    }
+
+    /// The same of a machine whose speed in these rounds differs from that during most of the search by this share: nothing
+    /// is recommended that saves less.
+    pub fn after_change(self, default: usize, change: f64) -> Answer {
+        let saves_less = self.others.get(&default).is_some_and(|ratio| change > least(ratio));
+        if !(self.changes() && change > LEVEL_MATTERS && saves_less) {
+            return self;
+        }
+        Answer { shift: Some(Shift::Since(change)), verdict: Verdict::Unknown, ..self }
     }
 
     /// None if nothing was chosen, or too few rounds were measured.
@@ -170,7 +188,7 @@ impl Answer {
             return None;
         }
         let change = level_change(&found.fresh);
-        let gains = |ratio: &Ratio| ratio.ratio > 1.0 + MARGIN && change > ratio.ratio - 1.0;
+        let gains = |ratio: &Ratio| ratio.ratio > 1.0 + MARGIN && change > least(ratio);
         let shift = if found.disturbed.len() * 2 > found.fresh.len() {
             Some(Shift::Rounds)
         } else {
@@ -293,6 +311,22 @@ mod tests {
         let Some(Shift::Level(change)) = shifted.shift else { panic!("{:?}", shifted.shift) };
         assert!((0.10..0.14).contains(&change), "{change}");
         assert_eq!(answer(1.0, 0.12).verdict, Verdict::Keep, "nothing is changed");
+    }
+
+    /// A load that began after the search is a change, too.
+    #[test]
+    fn a_level_since_the_search_that_changed_by_more_than_the_gain_decides_nothing() {
+        let rounds = [[1.2, 1.0, 1.01], [1.25, 1.02, 1.0], [1.19, 1.0, 1.0], [1.22, 1.01, 1.02]];
+        let after = |change: f64| {
+            let answer = Answer::of(&found(&rounds), 0).unwrap().after_change(0, change);
+            (answer.verdict, answer.shift)
+        };
+        assert_eq!(after(0.0), (Verdict::Change, None));
+        assert_eq!(after(0.1), (Verdict::Change, None), "at least 18 % are saved");
+        assert_eq!(after(0.5), (Verdict::Unknown, Some(Shift::Since(0.5))));
+        let kept = [[1.0, 1.1, 1.2], [1.0, 1.12, 1.2], [1.0, 1.11, 1.2], [1.01, 1.1, 1.2]];
+        let kept = Answer::of(&found(&kept), 0).unwrap().after_change(0, 0.5);
+        assert_eq!(kept.verdict, Verdict::Keep, "nothing is changed");
     }
 
     #[test]

@@ -238,12 +238,16 @@ impl Report<'_> {
         let disturbed = &self.tuned.found.disturbed;
         match answer.shift {
             Some(Shift::Level(change)) => format!(
-                "Nothing is recommended: the machine changed its speed by {:.0} % while settings were compared, and {} is only \
-                 {:.0} % faster than {}. Try when nothing else runs.",
+                "Nothing is recommended: the machine changed its speed by {:.0} % while settings were compared, and {}. Try \
+                 when nothing else runs.",
                 100.0 * change,
-                self.name(answer.choice),
-                100.0 * (ratio.ratio - 1.0),
-                self.reference,
+                self.saved(answer, ratio),
+            ),
+            Some(Shift::Since(change)) => format!(
+                "Nothing is recommended: while settings were compared, the speed of the machine differed by {:.0} % from \
+                 that during most of the search, and {}. Try when nothing else runs.",
+                100.0 * change,
+                self.saved(answer, ratio),
             ),
             _ => format!(
                 "Nothing is recommended: the speed of this machine changed while it was measured. In {} of {} rounds \
@@ -253,6 +257,17 @@ impl Report<'_> {
                 range(disturbed),
             ),
         }
+    }
+
+    /// How little the choice saves.
+    fn saved(&self, answer: &Answer, ratio: &Ratio) -> String {
+        format!(
+            "{} is {:.0} % faster than {}, and maybe only {:.0} %",
+            self.name(answer.choice),
+            100.0 * (ratio.ratio - 1.0),
+            self.reference,
+            100.0 * (ratio.low - 1.0).max(0.0),
+        )
     }
 
     fn compare(&self, answer: &Answer, text: &mut String) {

@@ -152,12 +152,13 @@ impl<'m, 's> Measured<'m, 's> {
         settings.into_iter().zip(rows).collect()
     }
 
-    /// Whether the machine changed its speed over the blocks of settings that have several.
+    /// Whether the machine changed its speed.
     pub fn unsteady(&self) -> Option<Unsteady> {
-        let several = self.blocks.values().filter(|blocks| blocks.len() > 1);
         let outlines: Vec<Vec<Outline>> =
-            several.map(|blocks| blocks.iter().map(Outline::from).collect()).collect();
-        Unsteady::of(&outlines.iter().map(|blocks| blocks.iter().collect()).collect::<Vec<_>>())
+            self.blocks.values().map(|blocks| blocks.iter().map(Outline::from).collect()).collect();
+        let blocks: Vec<Vec<&Outline>> =
+            outlines.iter().map(|blocks| blocks.iter().collect()).collect();
+        Unsteady::of_search(&blocks)
     }
 
     /// Rows of these settings from their last blocks alone.

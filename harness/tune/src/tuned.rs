@@ -57,6 +57,10 @@ impl Tuned {
         let compared = found.fresh.first().into_iter().flat_map(BTreeMap::keys).copied();
         let fresh = surface.last(compared, found.fresh.len());
         let unsteady = surface.unsteady();
+        // Whether blocks after the choice were at another level than most of the search.
+        let settings = found.fresh.first().map_or(0, BTreeMap::len);
+        let last = settings * (found.fresh.len() + found.disturbed.len());
+        let change = unsteady.as_ref().map_or(0.0, |unsteady| unsteady.of_last(last));
         let mut lost = None;
         if let Some(rounds) = exhaustive {
             let truth = exhaust(plan.cases.len(), rounds, &mut surface, &mut plan.random(1, 0))?;
@@ -65,7 +69,10 @@ impl Tuned {
                 .and_then(|(times, best)| Run::of(plan, space, &found, effort, (&times, best)));
         }
         let rows = surface.finish(&found.failed)?;
-        let answer = space.defaults.first().and_then(|&default| Answer::of(&found, default));
+        let answer = space
+            .defaults
+            .first()
+            .and_then(|&default| Some(Answer::of(&found, default)?.after_change(default, change)));
         Ok(Tuned { found, answer, rows, fresh, blocks, steps_per_block, seconds, unsteady, lost })
     }
 }
