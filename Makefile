@@ -45,7 +45,7 @@ test-all:
 	@$(MAKE) --silent format
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(MAKE) lint; fi
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
-	RUST_TEST_THREADS=$(TEST_THREADS) KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=60 KOLO_FUZZ_SECONDS=60 \
+	RUST_TEST_THREADS=$(TEST_THREADS) KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=30 KOLO_FUZZ_SECONDS=30 \
 		$(CARGO) test --locked --workspace
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
 	$(MAKE) test-pdf

@@ -104,7 +104,30 @@ def by_kolo(name, row_file, out, kolo):
     said = subprocess.run([kolo, "compare", *pair], cwd=ROOT, capture_output=True, text=True)
     if said.returncode not in (0, 1, 3):
         return [f"{name}: not compared: {said.stderr.strip()}"]
-    return [f"{name}: kolo compare {pair[0].relative_to(ROOT)} {pair[1].relative_to(ROOT)}", said.stdout]
+    lines = [f"{name}: kolo compare {pair[0].relative_to(ROOT)} {pair[1].relative_to(ROOT)}", said.stdout]
+    return lines + [f"{row_file}: {within(*pair)}"]
+
+
+def within(before, after):
+    """How many medians of a second run are within the intervals of the first."""
+    key = ("kind", "case", "size_bytes", "in_place")
+    rows = []
+    for path in (before, after):
+        with (path / "rows.csv" if path.is_dir() else path).open() as file:
+            rows.append({tuple(row.get(name) for name in key): row for row in csv.DictReader(file) if row["status"] == "ok"})
+    first, second = rows
+    both = [(first[at], second[at]) for at in first if at in second and first[at]["time_us_p50_low"]]
+    if not both:
+        return "no median with an interval in results/reference is in both runs"
+
+    def is_within(old, new):
+        return float(old["time_us_p50_low"]) <= float(new["time_us_p50"]) <= float(old["time_us_p50_high"])
+
+    count = sum(is_within(*pair) for pair in both)
+    return (
+        f"{count} of {len(both)} medians ({100 * count / len(both):.0f} %) are within the 95 % intervals of the run in "
+        "results/reference; 83 % are if runs differ by noise alone"
+    )
 
 
 def times_by(path, key, time):

@@ -9,6 +9,8 @@ import sys
 import unittest
 from pathlib import Path
 
+import reference
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "target" / "paper" / "test-reference"
 OUT = SCRATCH / "out"
@@ -67,7 +69,16 @@ class Reference(unittest.TestCase):
     def test_measured_rows_are_compared_by_kolo(self):
         said = self.make("quick")
         self.assertIn("all cases: the same", said.stdout)
+        self.assertIn("quick: no median with an interval in results/reference is in both runs", said.stdout)
         self.assertEqual(self.calls()[-1], f"compare {ROOT}/results/reference/quick {OUT}/quick")
+
+    def test_medians_within_earlier_intervals_are_counted(self):
+        head = "kind,case,size_bytes,in_place,status,time_us_p50,time_us_p50_low,time_us_p50_high\n"
+        before, after = SCRATCH / "before.csv", SCRATCH / "after.csv"
+        rows = "step,a,8,true,ok,5,4,6\nstep,b,8,true,ok,5,4,6\nstep,c,8,true,ok,5,,\nstep,d,8,true,failed,,,\n"
+        before.write_text(head + rows)
+        after.write_text(head + rows.replace("b,8,true,ok,5,4,6", "b,8,true,ok,7,6,8"))
+        self.assertIn("1 of 2 medians (50 %) are within", reference.within(before, after))
 
     def test_a_complete_run_is_kept_and_a_broken_one_is_made_again(self):
         self.behave(status=2)

@@ -9,6 +9,7 @@ use crate::distinct;
 use crate::drawing::{Drawing, HARD_SPACE};
 use crate::page::Page;
 use crate::panels::{self, Shape};
+use crate::rounds::Rounds;
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::ranks_of;
 use crate::training::{Line, POINTS, Panel, Training, Wanted};
@@ -24,17 +25,23 @@ fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
         ranks_min: 2,
         predictions: true,
     };
-    Training::sheets(rows, view, &wanted, |training| Some(draw(training)))
+    Training::sheets(rows, view, &wanted, |training| {
+        let rounds = Rounds::of(rows, training.selection.rows.iter().copied());
+        Some(draw(training, &rounds))
+    })
 }
 
-fn draw(training: &Training) -> Drawing {
-    let mut page =
-        Page::new(training.view, "Scaling efficiency by number of ranks", &finding(training));
+fn draw(training: &Training, rounds: &Rounds) -> Drawing {
+    let mut page = Page::new(
+        training.view,
+        "Scaling efficiency by number of ranks",
+        &finding(training, rounds),
+    );
     training.legend(&mut page, None, None);
     let values = training.panels.iter().flat_map(|panel| {
         let base = Base::of(training.view, panel);
         panel.lines.iter().flat_map(move |line| {
-            line.rows.iter().map(move |row| base.efficiency(training, line, row))
+            line.rows.iter().map(move |row| base.efficiency(rounds, line, row))
         })
     });
     let predicted = training.panels.iter().flat_map(|panel| {
@@ -66,14 +73,13 @@ fn draw(training: &Training) -> Drawing {
                 predicted_efficiency(view, panel, line, row)
             });
             for line in &panel.lines {
-                training
-                    .draw_line(line, drawing, &x, &y, |row| base.efficiency(training, line, row));
+                training.draw_line(line, drawing, &x, &y, |row| base.efficiency(rounds, line, row));
             }
             frame.draw(drawing);
             let lines = panel.lines.iter();
             training.draw_ends(lines, drawing, frame, &y, |line, row| match row.of_machine() {
                 true if training.is_predicted => predicted_efficiency(view, panel, line, row).value,
-                _ => base.efficiency(training, line, row).value,
+                _ => base.efficiency(rounds, line, row).value,
             });
         },
     );
@@ -104,7 +110,11 @@ fn draw(training: &Training) -> Drawing {
         });
         let mut own = lines.filter(|(_, line)| line.rows.iter().any(|it| std::ptr::eq(*it, row)));
         match own.next() {
-            Some((base, line)) if !row.is_simulated() => base.efficiency(training, line, row),
+            // The base has no interval, because it is what all others are relative to.
+            Some((base, line)) if !row.is_simulated() => {
+                let is_base = base.row(line).is_some_and(|base| std::ptr::eq(base, row));
+                if is_base { Estimate::default() } else { base.efficiency(rounds, line, row) }
+            }
             _ => row.efficiency,
         }
     };
@@ -140,22 +150,28 @@ impl<'a> Base<'a> {
         }
     }
 
-    /// Throughput per rank as a share of the base's.
-    fn efficiency(self, training: &Training, line: &Line, row: &Row) -> Estimate {
-        let base = match self {
+    /// The row that those of a line are relative to; none if each has its own.
+    fn row(self, line: &Line<'a>) -> Option<&'a Row> {
+        match self {
             Base::Fastest(base) => Some(base),
             Base::Line => line.rows.first().copied(),
-            Base::Own => return row.efficiency,
-        };
-        let Some((base, base_per_rank)) = base.and_then(|row| Some((row, per_rank(row)?))) else {
-            return Estimate::default();
-        };
+            Base::Own => None,
+        }
+    }
+
+    /// Throughput per rank as a share of the base's.
+    fn efficiency(self, rounds: &Rounds, line: &Line<'a>, row: &Row) -> Estimate {
+        if matches!(self, Base::Own) {
+            return row.efficiency;
+        }
+        let base = self.row(line).and_then(|row| Some((row, per_rank(row)?)));
+        let Some((base, base_per_rank)) = base else { return Estimate::default() };
         if std::ptr::eq(base, row) {
-            return Estimate { value: Some(1.0), interval: Some((1.0, 1.0)) };
+            return Estimate { value: Some(1.0), interval: None };
         }
         if !row.is_simulated() {
             let work = if row.is_strong() { ranks_of(base) / ranks_of(row) } else { 1.0 };
-            return training.rounds.ratio(base, row).map(|ratio| work * ratio);
+            return rounds.ratio(base, row).map(|ratio| work * ratio);
         }
         let share = |throughput: f64| throughput / ranks_of(row) / base_per_rank;
         let Estimate { value, interval } = row.throughput();
@@ -261,11 +277,11 @@ fn bases(training: &Training) -> String {
 }
 
 /// The finding of the picture in a sentence.
-fn finding(training: &Training) -> String {
+fn finding(training: &Training, rounds: &Rounds) -> String {
     let Some(ranks) = training.selection.ranks().pop() else { return String::new() };
     let of = |panel: &Panel| {
         let base = Base::of(training.view, panel);
-        let at = |line: &Line| base.efficiency(training, line, line.at(ranks)?).value;
+        let at = |line: &Line| base.efficiency(rounds, line, line.at(ranks)?).value;
         let mut known: Vec<(f64, &str)> =
             panel.lines.iter().filter_map(|line| Some((at(line)?, line.policy.as_str()))).collect();
         known.sort_by(|(a, _), (b, _)| b.total_cmp(a));

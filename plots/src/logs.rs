@@ -27,7 +27,7 @@ pub(crate) struct RankTimes {
 }
 
 /// The folder of a run and the name of a case, which is unique in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     folder: PathBuf,
     case: String,
@@ -45,6 +45,19 @@ impl Place {
 
 fn folder_of(path: &Path) -> PathBuf {
     path.parent().unwrap_or(path).to_path_buf()
+}
+
+/// The median step time of each block of a case, by launch and round.
+pub(crate) type Medians = BTreeMap<(u64, u64), f64>;
+
+fn median(mut times_us: Vec<f64>) -> f64 {
+    times_us.sort_by(f64::total_cmp);
+    let half = times_us.len() / 2;
+    if times_us.len() % 2 == 1 {
+        times_us[half]
+    } else {
+        f64::midpoint(times_us[half - 1], times_us[half])
+    }
 }
 
 impl Sample {
@@ -84,23 +97,23 @@ impl Rows {
         times_us
     }
 
-    /// The median time of each of a row's blocks, by launch and number.
-    pub(crate) fn block_medians_of(&self, row: &Row) -> BTreeMap<(u64, u64), f64> {
-        let place = Place::of_row(self, row);
-        let mut blocks: BTreeMap<(u64, u64), Vec<f64>> = BTreeMap::new();
-        for sample in self.samples.iter().filter(|sample| sample.place == place) {
+    /// The medians of the blocks of some rows, by file and case.
+    pub(crate) fn block_medians<'r>(
+        &self,
+        rows: impl Iterator<Item = &'r Row>,
+    ) -> BTreeMap<(usize, String), Medians> {
+        let key = |row: &Row| (row.file, row.case.clone());
+        let keys: BTreeMap<Place, (usize, String)> =
+            rows.map(|row| (Place::of_row(self, row), key(row))).collect();
+        let mut times: BTreeMap<&Place, BTreeMap<(u64, u64), Vec<f64>>> = BTreeMap::new();
+        for sample in self.samples.iter().filter(|sample| keys.contains_key(&sample.place)) {
+            let blocks = times.entry(&sample.place).or_default();
             blocks.entry((sample.launch, sample.block)).or_default().push(sample.time_us);
         }
-        let median = |mut times_us: Vec<f64>| {
-            times_us.sort_by(f64::total_cmp);
-            let half = times_us.len() / 2;
-            if times_us.len() % 2 == 1 {
-                times_us[half]
-            } else {
-                f64::midpoint(times_us[half - 1], times_us[half])
-            }
+        let medians = |blocks: BTreeMap<(u64, u64), Vec<f64>>| -> Medians {
+            blocks.into_iter().map(|(place, times_us)| (place, median(times_us))).collect()
         };
-        blocks.into_iter().map(|(place, times_us)| (place, median(times_us))).collect()
+        times.into_iter().map(|(place, blocks)| (keys[place].clone(), medians(blocks))).collect()
     }
 
     /// The ranks of a row's blocks.

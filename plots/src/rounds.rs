@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use crate::logs::Medians;
 use crate::rows::{Estimate, Row, Rows};
 
 /// What the caption says of such ratios.
@@ -21,9 +22,6 @@ const ROUNDS_MIN: usize = 5;
 /// The probability that an interval does not hold.
 const ERROR: f64 = 0.05;
 
-/// The median step time of each block of a case, by launch and round.
-type Medians = BTreeMap<(u64, u64), f64>;
-
 /// The blocks of some cases.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds(BTreeMap<(usize, String), Medians>);
@@ -31,9 +29,9 @@ pub(crate) struct Rounds(BTreeMap<(usize, String), Medians>);
 impl Rounds {
     /// The blocks of measured rows.
     pub fn of<'a>(rows: &Rows, wanted: impl Iterator<Item = &'a Row>) -> Rounds {
-        let wanted = wanted.filter(|row| !row.is_simulated());
-        let medians = wanted.map(|row| ((row.file, row.case.clone()), rows.block_medians_of(row)));
-        Rounds(medians.collect())
+        // A tuner measures its settings unequally often, and not in rounds.
+        let in_rounds = |row: &&Row| !row.is_simulated() && row.stop_reason != "tuned";
+        Rounds(rows.block_medians(wanted.filter(in_rounds)))
     }
 
     /// Time of `over` divided by that of `under`.
@@ -50,7 +48,10 @@ impl Rounds {
 
     /// The ratio by rounds; none if they are too few, or if the machine or its blocks left a time without an interval.
     fn paired(&self, over: &Row, under: &Row) -> Option<Estimate> {
-        if over.time_us.interval.is_none() || under.time_us.interval.is_none() {
+        if over.file != under.file
+            || over.time_us.interval.is_none()
+            || under.time_us.interval.is_none()
+        {
             return None;
         }
         let (over, under) = (self.medians(over)?, self.medians(under)?);

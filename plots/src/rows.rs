@@ -199,6 +199,8 @@ pub(crate) struct Row {
     /// Samples per rank and step of training.
     pub batch: Option<f64>,
     pub seeds: Option<f64>,
+    /// Why no further block of the case was measured.
+    pub stop_reason: String,
     /// What intervals contain, if a simulation states it.
     pub interval_over: String,
     pub throughput_samples_s: Estimate,
@@ -453,6 +455,7 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         driven: fields.text("driven")?,
         batch: fields.number("batch")?,
         seeds: fields.number("seeds")?,
+        stop_reason: fields.text("stop_reason")?,
         interval_over: fields.text("interval_over")?,
         throughput_samples_s: fields.estimate(
             "throughput_samples_s_p50",

@@ -6,6 +6,7 @@ use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text, text_width};
 use crate::frame::Frame;
 use crate::page::{Entry, Page};
 use crate::panels::{self, Shape};
+use crate::rounds::Rounds;
 use crate::rows::{Estimate, Row, Rows};
 use crate::training::{Line, POINTS, Panel, Training, Wanted};
 use crate::view::View;
@@ -25,14 +26,16 @@ fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
         predictions: false,
     };
     Training::sheets(rows, view, &wanted, |training| {
-        let speedup = Speedup::of(training)?;
-        Some(speedup.draw())
+        let rounds = Rounds::of(rows, training.selection.rows.iter().copied());
+        Some(Speedup::of(training, &rounds)?.draw())
     })
 }
 
 /// The policies and the baseline.
 struct Speedup<'a> {
     training: &'a Training<'a>,
+    /// The blocks of measured rows.
+    rounds: &'a Rounds,
     baseline: &'a str,
     /// The panels that have the baseline and others.
     panels: Vec<&'a Panel<'a>>,
@@ -41,7 +44,7 @@ struct Speedup<'a> {
 }
 
 impl<'a> Speedup<'a> {
-    fn of(training: &'a Training) -> Option<Speedup<'a>> {
+    fn of(training: &'a Training, rounds: &'a Rounds) -> Option<Speedup<'a>> {
         let first = training.lines().min_by_key(|line| line.style)?;
         let baseline = first.policy.as_str();
         // A comparison of algorithms has no baseline.
@@ -64,7 +67,7 @@ impl<'a> Speedup<'a> {
         let policy = others().min_by_key(stated)?.policy.as_str();
         let ranks = training.selection.ranks();
         let ranks = near(&ranks, TOLD).or(ranks.last().copied())?;
-        Some(Speedup { training, baseline, panels, stated: (policy, ranks) })
+        Some(Speedup { training, rounds, baseline, panels, stated: (policy, ranks) })
     }
 
     fn draw(&self) -> Drawing {
@@ -130,10 +133,10 @@ impl<'a> Speedup<'a> {
             return Estimate::default();
         };
         if std::ptr::eq(base, row) {
-            return Estimate { value: Some(1.0), interval: Some((1.0, 1.0)) };
+            return Estimate::default();
         }
         if !row.is_simulated() {
-            return self.training.rounds.ratio(base, row);
+            return self.rounds.ratio(base, row);
         }
         let (over, under) = (row.throughput(), base.throughput());
         let positive = |value: &f64| *value > 0.0;
@@ -273,7 +276,8 @@ mod tests {
         let wanted = Wanted { complete: |_| true, columns: "", ranks_min: 2, predictions: false };
         let seen = std::cell::Cell::new(0);
         Training::sheets(&rows, View::default(), &wanted, |training| {
-            let speedup = Speedup::of(training)?;
+            let rounds = Rounds::default();
+            let speedup = Speedup::of(training, &rounds)?;
             let panel = speedup.panels[0];
             let ratio = speedup.ratio(panel, panel.lines[1].rows[0]);
             assert_eq!(ratio, Estimate { value: Some(1.0), interval: Some((0.4, 3.0)) });

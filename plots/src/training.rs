@@ -16,7 +16,7 @@ use crate::frame::Frame;
 use crate::page::{Entry, Page, sign_ends};
 use crate::policies::Policies;
 use crate::predicted::{self, Predicted};
-use crate::rounds::{self, Rounds};
+use crate::rounds;
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::{Selection, ranks_of};
 use crate::series::{Series, Value};
@@ -36,8 +36,6 @@ pub(crate) struct Training<'a> {
     noun: &'static str,
     /// Whether predictions are beside measured lines, which are solid then.
     pub is_predicted: bool,
-    /// The blocks of measured rows.
-    pub rounds: Rounds,
 }
 
 /// The lines of one workload.
@@ -151,11 +149,7 @@ impl<'a> Training<'a> {
         let is_predicted =
             panels.iter().flat_map(|panel| &panel.lines).any(|line| line.predicted.is_some());
         let noun = policies.noun();
-        if !enough {
-            return None;
-        }
-        let rounds = Rounds::of(all_rows, selection.rows.iter().copied());
-        Some(Training { view, selection, panels, chosen, noun, is_predicted, rounds })
+        enough.then_some(Training { view, selection, panels, chosen, noun, is_predicted })
     }
 
     /// Whether the steps were simulated; otherwise they were measured.

@@ -1,5 +1,6 @@
 //! The row of a block: one case, run once by one engine in processes of its own.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Who runs a block.
@@ -29,7 +30,7 @@ impl Runner {
 }
 
 /// A line of `blocks.csv`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockRow {
     /// The case.
     pub case: String,
@@ -37,11 +38,11 @@ pub struct BlockRow {
     pub block: usize,
     /// The position in the order of the whole run.
     pub order: usize,
-    /// Who ran it, see [`Runner::name`].
+    /// Who ran it: `kolo`, `horovod`, or `control` for Horovod's second block.
     pub engine: String,
     /// `ok` or `failed`.
     pub status: String,
-    /// Why it failed.
+    /// Why it failed; empty if it did not.
     pub reason: String,
     /// Measured steps.
     pub steps: usize,
@@ -51,9 +52,9 @@ pub struct BlockRow {
     pub min_ms: Option<f64>,
     /// The longest step.
     pub max_ms: Option<f64>,
-    /// Nodes are emulated, as far as the engine knows.
+    /// Nodes are emulated; empty where the engine does not know.
     pub emulated: Option<bool>,
-    /// Ranks share cores, as far as the engine knows.
+    /// Ranks share cores; empty where the engine does not know.
     pub oversubscribed: Option<bool>,
     /// Wall time of the whole block in seconds, start of the processes included.
     pub block_s: f64,

@@ -265,27 +265,46 @@ fn ordered_alike((one, other): (&CaseComparison, &CaseComparison)) -> Option<boo
 
 /// A line of `comparison.csv`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-#[allow(missing_docs, reason = "columns, see `CaseComparison`")]
 pub struct ComparisonRow {
+    /// The case.
     pub case: String,
+    /// Settings of a group compete with each other.
     pub group: String,
+    /// Control plane, compression and groups.
     pub variant: String,
+    /// The fusion threshold.
     pub fusion_threshold_bytes: usize,
+    /// The cycle time.
     pub cycle_time_ms: f64,
+    /// Blocks that all engines have.
     pub blocks: usize,
+    /// Kolo's step: the median over blocks, with its 95 % interval.
     pub kolo_ms: Option<f64>,
+    /// See `kolo_ms`.
     pub kolo_ms_low: Option<f64>,
+    /// See `kolo_ms`.
     pub kolo_ms_high: Option<f64>,
+    /// Horovod's step: the median over the blocks of both its runs, with its 95 % interval.
     pub horovod_ms: Option<f64>,
+    /// See `horovod_ms`.
     pub horovod_ms_low: Option<f64>,
+    /// See `horovod_ms`.
     pub horovod_ms_high: Option<f64>,
+    /// Kolo's step over Horovod's: the geometric mean over blocks, with its 95 % interval.
     pub ratio: Option<f64>,
+    /// See `ratio`.
     pub ratio_low: Option<f64>,
+    /// See `ratio`.
     pub ratio_high: Option<f64>,
+    /// Horovod's step over its own in the other run.
     pub control_ratio: Option<f64>,
+    /// Whether the interval of the ratio includes 1.
     pub agrees: Option<bool>,
+    /// Nodes are emulated, as in `rows.csv`.
     pub emulated: Option<bool>,
+    /// Ranks share cores, as in `rows.csv`.
     pub oversubscribed: Option<bool>,
+    /// Why blocks failed.
     pub reason: String,
 }
 

@@ -25,39 +25,39 @@ const DEFAULT: &str = "default";
 pub struct RegretRow {
     /// The configuration.
     pub config: String,
-    /// `autotune`, `kolo tune` or `default`.
+    /// Whose answer it is: `autotune`, `kolo tune` or `default`.
     pub tuner: &'static str,
-    /// The tuner's conclusion: whether autotune has finished, and the verdict of `kolo tune`.
+    /// The tuner's conclusion: whether autotune has finished; the verdict of `kolo tune`.
     pub conclusion: String,
     /// Steps that it measured, those that warm up included.
     pub steps: usize,
-    /// How long that took.
+    /// How long that took, in seconds.
     pub seconds: f64,
-    /// The setting.
+    /// The setting's fusion threshold.
     pub fusion_threshold_mib: f64,
-    /// The setting.
+    /// The setting's cycle time.
     pub cycle_time_ms: f64,
     /// Whether the response cache is on.
     pub is_cached: bool,
-    /// Horovod's step with it, in ms: the median over blocks, and its interval where there are enough.
+    /// Horovod's step with it: the median over blocks, and its 95 % interval where there are enough.
     pub step_ms: Option<f64>,
-    /// The lower end.
+    /// See `step_ms`.
     pub step_ms_low: Option<f64>,
-    /// The upper end.
+    /// See `step_ms`.
     pub step_ms_high: Option<f64>,
-    /// How much longer it takes than the best, in percent.
+    /// How much longer it takes than the best of the settings, in percent.
     pub regret_percent: Option<f64>,
-    /// The default's step over this one's, as promised, with its 95 % interval, and as Horovod has it.
+    /// The default's step over this one's, as the tuner promises, with its 95 % interval.
     pub promised: Option<f64>,
-    /// The lower end.
+    /// See `promised`.
     pub promised_low: Option<f64>,
-    /// The upper end.
+    /// See `promised`.
     pub promised_high: Option<f64>,
-    /// What was measured, with its 95 % interval.
+    /// The same ratio, measured with Horovod, with its 95 % interval.
     pub measured: Option<f64>,
-    /// The lower end.
+    /// See `measured`.
     pub measured_low: Option<f64>,
-    /// The upper end.
+    /// See `measured`.
     pub measured_high: Option<f64>,
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use results::block::Outline;
 use results::conditions::Conditions;
@@ -102,8 +103,13 @@ impl Unsteady {
             if 2 * at.len() > values.len() { (0.0, -level) } else { (level, 0.0) };
         let parts = [(0..at.start, outside), (at.clone(), inside), (at.end..values.len(), outside)];
         let parts = parts.into_iter().filter(|(at, _)| !at.is_empty());
-        let segments = parts.map(|(at, level)| Segment { at, level }).collect();
-        Some(Unsteady::described(&series, segments))
+        let segments: Vec<Segment> = parts.map(|(at, level)| Segment { at, level }).collect();
+        let disturbed = disturbed(&segments).map(|at| {
+            let block = series[at].block;
+            (block.case.clone(), block.block)
+        });
+        let disturbed = disturbed.collect();
+        Some(Unsteady { disturbed, ..Unsteady::described(&series, segments) })
     }
 
     /// With what is known of the moment and the reasons.
@@ -119,12 +125,15 @@ impl Unsteady {
         Unsteady { segments, blocks: series.len(), disturbed: Vec::new(), moment_s, reasons }
     }
 
-    /// By how much the level of the last blocks differs from the usual one, as a share of the faster of the two.
+    /// By how much the level of the last blocks differs from that of most blocks before them, as a share of the faster.
     pub fn of_last(&self, count: usize) -> f64 {
         let from = self.blocks.saturating_sub(count);
-        let within = |segment: &&Segment| segment.at.end.saturating_sub(segment.at.start.max(from));
-        let most = self.segments.iter().max_by_key(within);
-        most.map_or(0.0, |segment| (segment.level - usual(&self.segments)).abs().exp_m1())
+        let level = |at: Range<usize>| {
+            let shared =
+                |it: &&Segment| it.at.end.min(at.end).saturating_sub(it.at.start.max(at.start));
+            self.segments.iter().max_by_key(shared).map_or(0.0, |segment| segment.level)
+        };
+        (level(from..self.blocks) - level(0..from)).abs().exp_m1()
     }
 
     /// So few blocks were at another speed than most that medians hardly see them, and the machine has come back.

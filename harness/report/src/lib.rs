@@ -42,7 +42,7 @@ use run::Run;
 pub use timeline::fastest_timeline;
 
 /// The columns of samples that figures are drawn from.
-const OF_SAMPLES: [&str; 4] = ["case", "order", "step", "time_us"];
+const OF_SAMPLES: [&str; 6] = ["case", "block", "launch", "order", "step", "time_us"];
 
 /// Reads tables for figures: files of CSV, and samples by columns.
 ///

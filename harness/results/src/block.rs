@@ -1,5 +1,6 @@
 //! One block of a case: the lines that it adds to the files of samples, messages and ranks.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
@@ -26,7 +27,7 @@ pub struct Block {
 pub struct Outline {
     /// The case's name.
     pub case: String,
-    /// Each case once per block.
+    /// The block, from 0: each case is measured once in it.
     pub block: usize,
     /// Runs of the program that have worked on this folder, from 1.
     pub launch: usize,
@@ -101,12 +102,12 @@ pub fn p50(blocks: &[&Block], value: impl Fn(&Sample) -> f64) -> Option<f64> {
 }
 
 /// One rank in one block.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RankBlock {
     /// The case's name.
     pub case: String,
-    /// Each case once per block.
+    /// The block, from 0: each case is measured once in it.
     pub block: usize,
     /// Runs of the program that have worked on this folder, from 1.
     pub launch: usize,
@@ -120,7 +121,7 @@ pub struct RankBlock {
     pub steps: usize,
     /// Median of its steps' times.
     pub time_us_p50: f64,
-    /// The longest.
+    /// The longest of them.
     pub time_us_max: f64,
     /// Median of its time in allreduces.
     pub data_us_p50: f64,
@@ -130,12 +131,12 @@ pub struct RankBlock {
 }
 
 /// One training step, with the maximum over ranks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// The case's name.
     pub case: String,
-    /// Each case once per block.
+    /// The block, from 0: each case is measured once in it.
     pub block: usize,
     /// Runs of the program that have worked on this folder, from 1.
     pub launch: usize,
@@ -145,7 +146,7 @@ pub struct Sample {
     pub step: usize,
     /// From the start of the step to the end of the optimizer.
     pub time_us: f64,
-    /// The same by the clocks of devices, if ranks train on devices.
+    /// The same by the clocks of devices; empty where ranks are on processors.
     pub device_us: Option<f64>,
     /// In the control plane, over all cycles of the step: for each cycle the time of the last rank, which did not
     /// wait.
@@ -173,9 +174,9 @@ pub struct Sample {
     pub cycle_wait_us: f64,
     /// Cycles that used rank 0.
     pub slow_cycles: usize,
-    /// Gradients that were cached when rank 0 drained its queue.
+    /// Gradients that were in the response cache when rank 0 drained its queue.
     pub hits: usize,
-    /// Gradients that were not.
+    /// Gradients that were not in the response cache.
     pub misses: usize,
     /// Gradients that were cached in another shape or type.
     pub invalid: usize,
@@ -197,7 +198,7 @@ pub struct Sample {
     pub rank0_sent: usize,
     /// Control messages that rank 0 got.
     pub rank0_received: usize,
-    /// Bytes of those two.
+    /// Bytes of the control messages that rank 0 sent and received.
     pub rank0_bytes_wire: usize,
     /// Bytes of control messages in our format, bits apart, sent by all ranks together.
     pub bytes_wire: usize,
@@ -215,12 +216,12 @@ pub struct Sample {
     pub checked: bool,
     /// Wrong elements.
     pub wrong: usize,
-    /// The first one.
+    /// The first wrong element; empty if there is none.
     pub first_wrong: String,
     /// Steps of the block's warm-up, which came before and do not count.
     #[serde(default)]
     pub warmup: usize,
-    /// Combining received elements with own ones, if that is timed apart; part of `data_us`.
+    /// Combining received elements with own ones, part of `data_us`; empty if a library or a GPU reduces.
     #[serde(default)]
     pub reduction_us: Option<f64>,
     /// Idle until the next cycle, with gradients ready that it takes: from the first that became ready.
@@ -229,15 +230,21 @@ pub struct Sample {
 }
 
 /// One allreduce of a training step; the time is the maximum over ranks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "as in `Sample`")]
 pub struct Message {
+    /// The case's name.
     pub case: String,
+    /// The block, from 0: each case is measured once in it.
     pub block: usize,
+    /// Measured steps, from 0.
     pub step: usize,
+    /// The message's number within its step.
     pub index: usize,
+    /// Tensors that are fused in it.
     pub tensors: usize,
+    /// Bytes of these tensors.
     pub size_bytes: usize,
+    /// The maximum over ranks.
     pub time_us: f64,
 }

@@ -4,16 +4,17 @@ use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The conditions of one block of one case; a field is empty where the system does not tell. Of a block on several nodes,
 /// each value from `others_share` on is that of the node where it is worst.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Conditions {
     /// The case's name.
     pub case: String,
-    /// Each case once per block.
+    /// The block, from 0: each case is measured once in it.
     pub block: usize,
     /// Runs of the program that have worked on this folder, from 1.
     pub launch: usize,

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RecordError;
@@ -24,13 +25,21 @@ const FORGIVEN: &str = "measured again";
 pub const MOST_ATTEMPTS: usize = 2;
 
 /// A line of the file: a block is begun, or has broken its processes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 struct Attempt {
+    /// The case's name.
     case: String,
+    /// The block, from 0: each case is measured once in it.
     block: usize,
+    /// Runs of the program that have worked on this folder, from 1.
     launch: usize,
     /// The reason of the failure; empty for the start of a block.
     broken: String,
+}
+
+/// The JSON Schema of a line of the file.
+pub fn schema() -> Schema {
+    schema_for!(Attempt)
 }
 
 /// The last launch that has worked on a folder, and the last whose processes failed; 0 for none, or if the file

@@ -133,9 +133,7 @@ impl Series {
             for (end, &deviation) in centred.iter().enumerate().skip(begin) {
                 inside.add(self.cases[end], deviation);
                 let count = end + 1 - begin;
-                // Of stretches that reach to the beginning and to the end one is the complement of the other.
-                let is_twice = begin == 0 && end + 1 == values.len();
-                if count < LEAST || values.len() - count < LEAST || is_twice {
+                if count < LEAST || values.len() - count < LEAST {
                     continue;
                 }
                 let gain = inside.gain();

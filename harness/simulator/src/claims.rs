@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Case, Config, Model};
@@ -45,19 +46,29 @@ fn default_tolerance() -> f64 {
 }
 
 /// A claim with its simulated ratio for one model; a line of `claims.csv`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "results/README.md explains each column")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Compared {
+    /// The claim.
     pub claim: String,
+    /// The model.
     pub workload: String,
+    /// GPUs.
     pub ranks: usize,
+    /// The ratio that was published.
     pub published: f64,
+    /// The simulated ratio, with its 95 % interval over seeds.
     pub simulated: f64,
+    /// See `simulated`.
     pub simulated_low: f64,
+    /// See `simulated`.
     pub simulated_high: f64,
+    /// The ratio with each parameter at its ends, and with other jitter: the least and the most.
     pub range_low: f64,
+    /// See `range_low`.
     pub range_high: f64,
+    /// `agrees`, `possible` or `out of range`.
     pub verdict: &'static str,
+    /// What would have to be true for the claim to hold.
     pub would_have_to_be: String,
 }
 

@@ -122,7 +122,8 @@ pub enum Shift {
     /// Over the rounds that count, its slowest level is above its fastest by this share: by more than the choice saves at
     /// least.
     Level(f64),
-    /// In these rounds, its level was above or below that of most of the search by this share, in the same way.
+    /// In these rounds, its level differed from that of most of the search by this share: by more than the choice saves at
+    /// least.
     Since(f64),
 }
 
@@ -159,8 +160,8 @@ impl Answer {
         matches!(self.verdict, Verdict::Change | Verdict::Lean)
     }
 
-    /// The same of a machine whose speed in these rounds differs from that during most of the search by this share: nothing
-    /// is recommended that saves less.
+    /// The answer, given that the machine's speed in these rounds differs by this share from that during most of the search.
+    /// A setting that saves less is not recommended.
     pub fn after_change(self, default: usize, change: f64) -> Answer {
         let saves_less = self.others.get(&default).is_some_and(|ratio| change > least(ratio));
         if !(self.changes() && change > LEVEL_MATTERS && saves_less) {

@@ -262,7 +262,7 @@ impl Report<'_> {
     /// How little the choice saves.
     fn saved(&self, answer: &Answer, ratio: &Ratio) -> String {
         format!(
-            "{} is {:.0} % faster than {}, and maybe only {:.0} %",
+            "{} is {:.0} % faster than {}, but perhaps by only {:.0} %",
             self.name(answer.choice),
             100.0 * (ratio.ratio - 1.0),
             self.reference,

@@ -213,7 +213,8 @@ impl Found {
             let enough = rounds.len() as f64 * margin.ln_1p();
             setting == fastest
                 || total(setting) <= total(fastest) + enough
-                || Ratio::of(&pairs).is_some_and(|it| it.is_tie() && it.ratio <= 1.0 + MARGIN)
+                || Ratio::of(&pairs)
+                    .is_some_and(|it| it.is_tie() && (scales_better || it.ratio <= 1.0 + MARGIN))
         };
         let tied = finalists.iter().filter(ties);
         let choice = tied.copied().min_by_key(|&setting| task.changes[setting]);

@@ -76,3 +76,6 @@ impl Tuned {
         Ok(Tuned { found, answer, rows, fresh, blocks, steps_per_block, seconds, unsteady, lost })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ mod hlog;
 mod kill;
 mod logs;
 mod nodes;
+mod readers;
 mod report;
 mod reproduce;
 pub mod sandbox;

@@ -1,4 +1,4 @@
-//! The tables of columns in `results/README.md` are the columns of the files.
+//! The tables of columns in `results/README.md` are those of the types of the files' lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,56 +9,27 @@ use against::comparison::ComparisonRow;
 use against::regret::RegretRow;
 use results::block::{Message, RankBlock, Sample};
 use results::conditions::Conditions;
-use results::journal::Journal;
-use results::record::{Earlier, header};
-use schemars::JsonSchema;
-use serde::Serialize;
+use results::described::{columns_in, columns_of};
 
 const PAGE: &str = include_str!("../../../../results/README.md");
 
-type Columns = BTreeSet<String>;
-
-/// Of a line of a file.
-fn of<T: Serialize + Default>() -> Columns {
-    of_header(&header::<T>())
-}
-
-fn of_header(line: &str) -> Columns {
-    line.split(',').map(str::to_string).collect()
-}
-
-/// Of a line whose type has a schema.
-fn of_schema<T: JsonSchema>() -> Columns {
-    let schema = schemars::schema_for!(T);
-    let properties = schema.get("properties").and_then(|it| it.as_object()).expect("columns");
-    properties.keys().cloned().collect()
-}
-
-/// Of the file of a journal that has just begun.
-fn of_attempts() -> Columns {
-    let folder = tempfile::tempdir().unwrap();
-    Journal::open(folder.path(), &Earlier::default(), false).unwrap();
-    let text = fs::read_to_string(folder.path().join("attempts.csv")).unwrap();
-    of_header(text.lines().next().unwrap())
-}
-
-/// The columns of every file of a run, by its name, as the code has them.
-fn written() -> BTreeMap<&'static str, Columns> {
+/// The table of columns of every file of a run, by the file's name.
+fn written() -> BTreeMap<&'static str, String> {
     BTreeMap::from([
-        ("rows.csv", of_header(&results::row::columns())),
-        ("samples.csv", of::<Sample>()),
-        ("aside.csv", of::<Sample>()),
-        ("messages.csv", of::<Message>()),
-        ("ranks.csv", of::<RankBlock>()),
-        ("conditions.csv", of::<Conditions>()),
-        ("attempts.csv", of_attempts()),
-        ("blocks.csv", of::<BlockRow>()),
-        ("comparison.csv", of::<ComparisonRow>()),
-        ("autotune.csv", of_schema::<RegretRow>()),
-        ("claims.csv", of::<simulator::claims::Compared>()),
-        ("published.csv", of_schema::<simulator::published::Compared>()),
-        ("validation.csv", of::<measure::validate::local::Row>()),
-        ("regret.csv", of::<tune::regret::Run>()),
+        ("rows.csv", results::row::described()),
+        ("samples.csv", columns_of::<Sample>()),
+        ("aside.csv", columns_of::<Sample>()),
+        ("messages.csv", columns_of::<Message>()),
+        ("ranks.csv", columns_of::<RankBlock>()),
+        ("conditions.csv", columns_of::<Conditions>()),
+        ("attempts.csv", columns_in(&results::journal::schema())),
+        ("blocks.csv", columns_of::<BlockRow>()),
+        ("comparison.csv", columns_of::<ComparisonRow>()),
+        ("autotune.csv", columns_of::<RegretRow>()),
+        ("claims.csv", columns_of::<simulator::claims::Compared>()),
+        ("published.csv", columns_of::<simulator::published::Compared>()),
+        ("validation.csv", columns_of::<measure::validate::local::Row>()),
+        ("regret.csv", columns_of::<tune::regret::Run>()),
     ])
 }
 
@@ -71,40 +42,24 @@ fn named(text: &str) -> impl Iterator<Item = &str> {
     quoted.filter(|name| name.ends_with(".csv") && !name.contains(' '))
 }
 
-/// The columns that the page lists, by file. A table follows the heading that names its files.
-fn listed() -> BTreeMap<&'static str, Vec<String>> {
-    let mut listed: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for section in PAGE.split("\n## ").flat_map(|part| part.split("\n### ")) {
-        let (heading, text) = section.split_once('\n').unwrap_or((section, ""));
-        let is_of_columns = text.contains("\n| column | meaning |\n");
-        for file in named(heading).filter(|_| is_of_columns) {
-            let lines = text.lines().filter(|line| line.starts_with("| ")).skip(1);
-            let cells = lines.filter_map(|line| line.split('|').nth(1));
-            let columns = cells.flat_map(|cell| cell.split(',').map(|it| it.trim().to_string()));
-            listed.insert(file, columns.collect());
-        }
-    }
-    listed
+/// The parts of the page that list columns, by the file that their heading names.
+fn listed() -> BTreeMap<&'static str, &'static str> {
+    let sections = PAGE.split("\n## ").flat_map(|part| part.split("\n### "));
+    let of_columns = sections.filter_map(|section| {
+        let (heading, text) = section.split_once('\n')?;
+        text.contains("\n| column | meaning |\n").then_some((heading, text))
+    });
+    of_columns.flat_map(|(heading, text)| named(heading).map(move |file| (file, text))).collect()
 }
 
 #[test]
-fn every_file_has_the_columns_that_the_page_lists() {
+fn every_file_has_the_table_of_its_types_on_the_page() {
     let (written, listed) = (written(), listed());
-    for (file, columns) in &written {
-        let own = listed
-            .get(file)
-            .unwrap_or_else(|| panic!("results/README.md lists no columns of {file}"));
-        let once: Columns = own.iter().cloned().collect();
-        assert_eq!(once.len(), own.len(), "{file}: a column is listed twice: {own:?}");
-        let missing: Vec<&String> = columns.difference(&once).collect();
+    for (file, table) in &written {
+        let text = listed.get(file).copied().unwrap_or_default();
         assert!(
-            missing.is_empty(),
-            "{file} has columns that results/README.md does not list: {missing:?}"
-        );
-        let gone: Vec<&String> = once.difference(columns).collect();
-        assert!(
-            gone.is_empty(),
-            "results/README.md lists columns that {file} does not have: {gone:?}"
+            text.contains(table),
+            "results/README.md has another table of {file} than:\n{table}"
         );
     }
     let unknown: Vec<_> = listed.keys().filter(|file| !written.contains_key(*file)).collect();
@@ -143,11 +98,18 @@ fn files_of_the_reference_runs_have_no_other_columns() {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             if path.is_dir() {
                 folders.push(path);
-            } else if let Some(columns) = written.get(name.as_str()) {
+            } else if let Some(table) = written.get(name.as_str()) {
+                let cells = table.lines().skip(2).filter_map(|line| line.split('|').nth(1));
+                let columns: BTreeSet<&str> =
+                    cells.flat_map(|cell| cell.split(',').map(str::trim)).collect();
                 let text = fs::read_to_string(&path).unwrap();
-                let own = of_header(text.lines().next().unwrap_or_default());
-                let other: Vec<&String> = own.difference(columns).collect();
-                assert!(other.is_empty(), "{}: {other:?}", path.display());
+                let mut own = text.lines().next().unwrap_or_default().split(',');
+                assert_eq!(
+                    own.find(|column| !columns.contains(column)),
+                    None,
+                    "{}",
+                    path.display()
+                );
                 files += 1;
             }
         }

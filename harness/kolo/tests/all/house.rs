@@ -249,13 +249,6 @@ fn every_workload_can_be_read() {
 }
 
 #[test]
-fn every_column_is_explained() {
-    let table = results::row::described();
-    let is_there = read("results/README.md").contains(&table);
-    assert!(is_there, "results/README.md has another table of columns than flat.rs:\n{table}");
-}
-
-#[test]
 fn every_algorithm_is_on_its_page() {
     let page = read("algorithms/README.md");
     for entry in algorithms::registry::ALL {

@@ -13,7 +13,7 @@ use results::error::RecordError;
 /// The folder of timelines within that of the results.
 const TIMELINES: &str = "timelines";
 
-/// The most ranks of a case that gets a timeline unasked: a step of ResNet-50 on so many takes some megabytes.
+/// The most ranks of a case that `timelines = "fastest"` records: a step of ResNet-50 on so many takes some megabytes.
 const MOST_RANKS: usize = 32;
 
 impl Sweep<'_> {
@@ -70,6 +70,9 @@ impl Sweep<'_> {
     /// The case with the shortest steps, of the largest world that has at most [`MOST_RANKS`].
     fn fastest(&self) -> Option<usize> {
         let timed = self.plan.cases.iter().enumerate().filter_map(|(index, planned)| {
+            if planned.left.is_some() || planned.data_plane.is_err() {
+                return None;
+            }
             let row = self.rows.get(&planned.case.to_string())?;
             let time_us = row.outcome.right()?.times.time_us_p50;
             let ranks = planned.case.topology.ranks();

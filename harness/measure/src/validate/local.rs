@@ -14,6 +14,7 @@ use algorithms::simulate::rounds::simulate;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::staging::Staging;
@@ -38,13 +39,17 @@ const SIZES: [usize; 9] =
     [64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
 /// A line of `validation.csv`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "results/README.md explains each column")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
+    /// The transport.
     pub transport: String,
+    /// Nodes.
     pub nodes: usize,
+    /// Ranks.
     pub ranks: usize,
+    /// The algorithm.
     pub algorithm: String,
+    /// Bytes of the allreduce.
     pub size_bytes: usize,
     /// Blocks that were compared.
     pub blocks: usize,
@@ -52,12 +57,16 @@ pub struct Row {
     pub predicted_us: f64,
     /// The median over blocks of the median, or another quantile, of a block's samples.
     pub measured_us: f64,
-    /// The median over blocks of predicted / measured - 1; low and high are its 95 % interval, or the full range.
+    /// Predicted over measured, less 1: the median over blocks, with its 95 % interval, or the full range of few
+    /// blocks.
     pub error: f64,
+    /// See `error`.
     pub error_low: f64,
+    /// See `error`.
     pub error_high: f64,
     /// Whether it is scored: the size is large enough, and every rank has a core.
     pub scored: bool,
+    /// Ranks share cores, as in `rows.csv`.
     pub oversubscribed: bool,
 }
 

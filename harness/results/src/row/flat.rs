@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{OLDEST_SCHEMA, Row, SCHEMA, Status, is_readable};
+use crate::described::columns_in;
 use crate::record::header;
 
 /// A line with the columns of all kinds. An empty field is unknown, and so is a column that a file of an older
@@ -533,30 +534,12 @@ pub fn schema() -> Schema {
     schema_for!(Flat)
 }
 
-/// The columns and what they mean, as a table in Markdown. Columns whose meaning is that of another are beside it.
+/// The columns and what they mean, as a table in Markdown.
 ///
 /// # Panics
 /// When a column has no description.
 pub fn described() -> String {
-    let schema = schema();
-    let columns = columns();
-    let meaning = |column: &str| -> String {
-        let text = schema.pointer(&format!("/properties/{column}/description"));
-        let text = text.and_then(|text| text.as_str()).expect("every column is described");
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    let mut lines: Vec<(Vec<&str>, String)> = Vec::new();
-    for column in columns.split(',') {
-        let text = meaning(column);
-        let other = text.strip_prefix("See `").and_then(|rest| rest.strip_suffix("`."));
-        match lines.iter_mut().find(|(names, _)| Some(names[0]) == other) {
-            Some((names, _)) => names.push(column),
-            None => lines.push((vec![column], text)),
-        }
-    }
-    let lines =
-        lines.into_iter().map(|(names, text)| format!("| {} | {text} |\n", names.join(", ")));
-    String::from("| column | meaning |\n|---|---|\n") + &lines.collect::<String>()
+    columns_in(&schema())
 }
 
 /// A row with numbers rounded to the file's decimals.

@@ -104,27 +104,43 @@ pub enum Verdict {
 
 /// A point with its simulated value; a line of `published.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[allow(missing_docs, reason = "results/README.md explains each column")]
 pub struct Compared {
+    /// The point.
     pub point: String,
+    /// Its series.
     pub series: String,
+    /// The group by which it is scored.
     #[schemars(with = "String")]
     pub group: Group,
+    /// The point of which it is the same measurement; empty if there is none.
     pub like: Option<String>,
+    /// The machine file.
     pub machine: String,
+    /// Ranks.
     pub ranks: usize,
+    /// What the numbers are.
     pub unit: &'static str,
+    /// What was published.
     pub published: f64,
+    /// What was simulated, with its range.
     pub simulated: f64,
+    /// See `simulated`.
     pub simulated_low: f64,
+    /// See `simulated`.
     pub simulated_high: f64,
+    /// The value if nothing but bandwidth mattered.
     pub bandwidth_bound: f64,
+    /// The value if nothing was lost; empty for an allreduce.
     pub perfect: Option<f64>,
+    /// Simulated over published, less 1.
     pub error: f64,
-    /// In a series for calibration.
+    /// Whether its series is for calibration.
     pub fitted: bool,
+    /// Whether it is met.
     pub verdict: Verdict,
+    /// Why it is missed.
     pub why: String,
+    /// Where it was published.
     pub source: String,
 }
 

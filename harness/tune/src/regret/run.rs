@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::answer::{Answer, Verdict};
@@ -15,36 +16,59 @@ use results::units::MIB;
 pub const HOROVOD_STEPS: usize = 4200;
 
 /// One search.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "columns, which results/README.md explains")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Run {
+    /// The model of the surface.
     pub workload: String,
+    /// Its machine.
     pub machine: String,
+    /// Its ranks.
     pub ranks: usize,
+    /// Its data plane.
     pub data_plane: String,
+    /// `simulated`, or `measured` where every setting was measured after the search.
     pub source: &'static str,
+    /// Settings of the grid.
     pub settings: usize,
+    /// Seed of order and noise.
     pub seed: u64,
+    /// Blocks that the search took, with the fresh ones for the answer.
     pub blocks: usize,
+    /// Steps of these blocks.
     pub steps: usize,
+    /// These blocks as a share of an exhaustive grid.
     pub share_of_grid: f64,
+    /// These steps as a share of the 4,200 that Horovod's autotune takes with two switches.
     pub share_of_horovod_steps: f64,
+    /// `change`, `lean`, `keep` or `unknown`, against Horovod's defaults since v0.21.
     pub verdict: String,
+    /// The recommended setting; for `keep` and `unknown`, the defaults.
     pub chosen_mib: f64,
+    /// See `chosen_mib`.
     pub chosen_cycle_ms: f64,
+    /// See `chosen_mib`.
     pub chosen_plane: String,
+    /// The true best setting.
     pub best_mib: f64,
+    /// See `best_mib`.
     pub best_cycle_ms: f64,
+    /// See `best_mib`.
     pub best_plane: String,
-    /// How much longer the recommended setting really takes than the best.
+    /// How much longer a step takes with the recommended setting than with the best one. For measured surfaces, the
+    /// best setting is chosen from every second round and compared in the other rounds, so that noise does not make the
+    /// best look better than it is.
     pub regret: f64,
-    /// How much longer the defaults do.
+    /// How much longer a step takes with the defaults than with the best setting.
     pub default_regret: f64,
+    /// Step time with the defaults over that with the choice, as stated, with its 95 % interval.
     pub gain: Option<f64>,
+    /// See `gain`.
     pub gain_low: Option<f64>,
+    /// See `gain`.
     pub gain_high: Option<f64>,
+    /// The true ratio.
     pub gain_true: Option<f64>,
-    /// The interval holds the truth.
+    /// Whether the interval of `gain` contains `gain_true`.
     pub covered: Option<bool>,
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::arguments::Arguments;
 use super::line::Line;
-use super::request::Request;
+use super::request::{Request, device_of};
 use super::table::{dtype_name, op_name, rank_kind};
 use crate::cli::sizes::{Sizes, Stride};
 use results::provenance::{Launch, now};
@@ -38,7 +38,7 @@ impl Report {
                 "group": 0,
                 "pid": process.pid,
                 "hostname": process.host,
-                "device": rank,
+                "device": device_of(&request.processes, rank),
                 "device_hex": format!("node {}", request.topology.node_of(rank)),
                 "device_info": format!("{info} ({})", rank_kind(request)),
             })

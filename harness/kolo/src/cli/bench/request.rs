@@ -87,6 +87,11 @@ pub struct Process {
     pub device: Option<String>,
 }
 
+/// The place of a rank among those on its host, which stands for its device, as in nccl-tests.
+pub fn device_of(processes: &[Process], rank: usize) -> usize {
+    processes[..rank].iter().filter(|other| other.host == processes[rank].host).count()
+}
+
 /// The ranks that were asked for.
 pub fn topology(arguments: &Arguments, otherwise: impl FnOnce() -> Topology) -> Result<Topology> {
     let together = arguments.threads_times_gpus();

@@ -8,7 +8,7 @@ use training::back_end::{MemoryKind, RankKind};
 use algorithms::control::{DataType, ReduceOp};
 
 use super::arguments::Arguments;
-use super::request::{Process, Request};
+use super::request::{Process, Request, device_of};
 use crate::cli::sizes::{Sizes, Stride};
 use results::provenance::Launch;
 use results::row::CollectiveResult;
@@ -92,7 +92,8 @@ pub fn preamble(
     for (rank, Process { pid, host, device }) in request.processes.iter().enumerate() {
         writeln!(
             to,
-            "#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} device {rank:2} [node {}] {} ({kind})",
+            "#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} device {:2} [node {}] {} ({kind})",
+            device_of(&request.processes, rank),
             request.topology.node_of(rank),
             device.as_ref().unwrap_or(&launch.machine.cpu)
         )?;
