@@ -151,6 +151,7 @@ mod work;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 
 pub use error::PlotError;
@@ -330,8 +331,28 @@ pub fn draw(
         return Err(PlotError::NoPdf);
     }
     writable(folder)?;
+    let planned: Vec<PlannedFigure> =
+        FIGURES.iter().map(|figure| PlannedFigure::of(figure, rows, options)).collect();
+    let mut files = write_all(&planned, folder, options, |at| done(FIGURES[at].name))?;
     let mut drawn = Vec::new();
-    for figure in &FIGURES {
+    for (figure, (planned, files)) in FIGURES.iter().zip(planned.into_iter().zip(&mut files)) {
+        let files = std::mem::take(files);
+        let outcomes = (!files.is_empty()).then_some(Outcome::Files(files));
+        for outcome in outcomes.into_iter().chain(planned.skipped) {
+            drawn.push(Drawn { figure: figure.name, outcome });
+        }
+    }
+    Ok(drawn)
+}
+
+/// The pictures of a figure, and why others are not drawn.
+struct PlannedFigure {
+    pictures: Vec<PictureFiles>,
+    skipped: Vec<Outcome>,
+}
+
+impl PlannedFigure {
+    fn of(figure: &Figure, rows: &Rows, options: Options) -> PlannedFigure {
         let (mut pictures, mut skipped) = (Vec::new(), Vec::new());
         for (view, end) in options.views() {
             for sheet in (figure.sheets)(rows, view) {
@@ -355,14 +376,8 @@ pub fn draw(
                 }
             }
         }
-        let files = write_all(&pictures, folder, options)?;
-        let outcomes = (!files.is_empty()).then_some(Outcome::Files(files));
-        for outcome in outcomes.into_iter().chain(skipped) {
-            drawn.push(Drawn { figure: figure.name, outcome });
-        }
-        done(figure.name);
+        PlannedFigure { pictures, skipped }
     }
-    Ok(drawn)
 }
 
 /// A drawing, and the name of its files without the column of a paper, and with it.
@@ -375,38 +390,58 @@ struct PictureFiles {
 /// The most pictures that are written at once, as each takes up to 100 MB.
 const WRITERS: usize = 4;
 
-/// Writes pictures, several at once. Returns the files in the order of the pictures.
+/// Writes the pictures of all figures, several at once, and calls `done` with the position of each figure whose pictures are
+/// written. Returns the files of each figure in the order of its pictures.
 fn write_all(
-    pictures: &[PictureFiles],
+    figures: &[PlannedFigure],
     folder: &Path,
     options: Options,
-) -> Result<Vec<PathBuf>, PlotError> {
+    mut done: impl FnMut(usize),
+) -> Result<Vec<Vec<PathBuf>>, PlotError> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(WRITERS);
+    let all = figures.iter().enumerate();
+    let pictures: Vec<(usize, &PictureFiles)> = all
+        .flat_map(|(at, figure)| figure.pictures.iter().map(move |picture| (at, picture)))
+        .collect();
     let next = AtomicUsize::new(0);
-    let write_some = || {
-        let mut written = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(picture) = pictures.get(index) else { return written };
-            written.push((index, picture.write(folder, options)));
-        }
-    };
+    let (send, receive) = mpsc::channel();
+    let mut left: Vec<usize> = figures.iter().map(|figure| figure.pictures.len()).collect();
+    (0..left.len()).filter(|&at| left[at] == 0).for_each(&mut done);
     let mut written = thread::scope(|scope| {
-        let writers: Vec<_> = (0..threads).map(|_| scope.spawn(write_some)).collect();
-        let all = writers.into_iter().flat_map(|writer| writer.join().expect("a writer ends"));
-        all.collect::<Vec<_>>()
+        for _ in 0..threads {
+            let (send, next, pictures) = (send.clone(), &next, &pictures);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((_, picture)) = pictures.get(index) else { return };
+                    // Who receives it waits for this thread.
+                    let _ = send.send((index, picture.write(folder, options)));
+                }
+            });
+        }
+        drop(send);
+        let mut written = Vec::new();
+        for (index, files) in receive {
+            let (at, _) = pictures[index];
+            left[at] -= 1;
+            if left[at] == 0 {
+                done(at);
+            }
+            written.push((index, files));
+        }
+        written
     });
     written.sort_by_key(|(index, _)| *index);
-    let mut files = Vec::new();
-    for (_, own) in written {
-        files.extend(own?);
+    let mut files: Vec<Vec<PathBuf>> = figures.iter().map(|_| Vec::new()).collect();
+    for (index, own) in written {
+        files[pictures[index].0].extend(own?);
     }
-    for picture in pictures.iter().filter(|_| options.paper) {
+    for &(at, picture) in pictures.iter().filter(|_| options.paper) {
         let file = folder.join(format!("{}.txt", picture.stem));
         // Both columns of a paper have one caption.
-        if !files.contains(&file) {
+        if !files[at].contains(&file) {
             picture.write_caption(&file)?;
-            files.push(file);
+            files[at].push(file);
         }
     }
     Ok(files)
