@@ -126,7 +126,7 @@ mod tests {
         let drawing = FIGURE.drawing(&rows);
         assert_eq!(strokes(&drawing, 0), 2 + 3 * 3);
         let words = drawing.prose();
-        assert!(words.contains("1 of 4 points have no interval"), "{words}");
+        assert!(words.contains("1 of 4 points has no interval"), "{words}");
     }
 
     #[test]

@@ -187,7 +187,8 @@ fn statistics(rows: &[&Row], statistic: &str, drawn: impl Fn(&Row) -> Estimate) 
     };
     let mut parts = vec![format!("{statistic} with {interval}"), samples];
     if bare > 0 {
-        parts.push(format!("{bare} of {points} points have no interval"));
+        let have = if bare == 1 { "has" } else { "have" };
+        parts.push(format!("{bare} of {points} points {have} no interval"));
     }
     parts
 }

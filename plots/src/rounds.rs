@@ -11,8 +11,9 @@ use crate::logs::Medians;
 use crate::rows::{Estimate, Row, Rows};
 
 /// What the caption says of such ratios.
-pub(crate) const NOTE: &str = "A ratio is the mean over rounds of blocks that ran side by side, and its interval is over rounds. \
-                               With fewer than 5 rounds, or if a step time has no interval, it is the ratio of medians, without interval.";
+pub(crate) const NOTE: &str = "A ratio is the geometric mean over rounds of blocks that ran side by side. Its interval is over rounds, or over \
+     launches if there are three. With fewer than 5 rounds and fewer than 3 launches, or if a step time has no interval, it \
+     is the ratio of medians, without interval.";
 
 /// The fewest launches for an interval over launches.
 const LAUNCHES_MIN: usize = 3;

@@ -454,7 +454,7 @@ mod tests {
         let words =
             FIGURE.drawing(&column(&[(12.345, Some((12.0, 14.4))), (1234.0, None)])).prose();
         assert!(words.contains("12.3 12.0–14.4 1230"), "{words}");
-        assert!(words.contains("1 of 2 points have no interval"), "{words}");
+        assert!(words.contains("1 of 2 points has no interval"), "{words}");
     }
 
     #[test]
