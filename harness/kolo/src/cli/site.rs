@@ -43,7 +43,6 @@ Examples:
     /// List the site files in configs/sites and the embedded ones
     #[command(after_help = "\
 Examples:
-  kolo site list
   kolo site list | grep -i slingshot
   kolo site list --json")]
     List(Printed),
