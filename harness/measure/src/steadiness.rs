@@ -76,12 +76,7 @@ impl Unsteady {
         if most - least <= MATTERS.ln_1p() {
             return None;
         }
-        let disturbed = disturbed(&segments).map(|at| {
-            let block = series[at].block;
-            (block.case.clone(), block.block)
-        });
-        let disturbed = disturbed.collect();
-        Some(Unsteady { disturbed, ..Unsteady::described(&series, segments) })
+        Some(Unsteady::described(&series, segments))
     }
 
     /// From all blocks of each case of a search, which measures some cases more often than others, in the order of their
@@ -104,16 +99,15 @@ impl Unsteady {
         let parts = [(0..at.start, outside), (at.clone(), inside), (at.end..values.len(), outside)];
         let parts = parts.into_iter().filter(|(at, _)| !at.is_empty());
         let segments: Vec<Segment> = parts.map(|(at, level)| Segment { at, level }).collect();
+        Some(Unsteady::described(&series, segments))
+    }
+
+    /// With what is known of the disturbed blocks, the moment and the reasons.
+    fn described(series: &[Placed], segments: Vec<Segment>) -> Unsteady {
         let disturbed = disturbed(&segments).map(|at| {
             let block = series[at].block;
             (block.case.clone(), block.block)
         });
-        let disturbed = disturbed.collect();
-        Some(Unsteady { disturbed, ..Unsteady::described(&series, segments) })
-    }
-
-    /// With what is known of the moment and the reasons.
-    fn described(series: &[Placed], segments: Vec<Segment>) -> Unsteady {
         let conditions: Option<Vec<&Conditions>> =
             series.iter().map(|it| it.block.conditions.as_ref()).collect();
         let moment_s = conditions.as_ref().and_then(|conditions| {
@@ -122,7 +116,8 @@ impl Unsteady {
             Some([then.first()?.began_s, last.began_s + last.elapsed_s])
         });
         let reasons = conditions.map(|conditions| reasons(&segments, &conditions));
-        Unsteady { segments, blocks: series.len(), disturbed: Vec::new(), moment_s, reasons }
+        let disturbed = disturbed.collect();
+        Unsteady { segments, blocks: series.len(), disturbed, moment_s, reasons }
     }
 
     /// By how much the level of the last blocks differs from that of most blocks before them, as a share of the faster.
