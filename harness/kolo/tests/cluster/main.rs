@@ -48,6 +48,11 @@ const SCENARIOS: [(&str, Scenario); 17] = [
     ("the folder of results cannot be written", folder_is_read_only),
 ];
 
+/// Cases of `configs/cluster.toml` on each number of nodes, and those of them that can be simulated: all but a library's own
+/// allreduce and groups.
+const CASES_PER_WORLD: usize = 26;
+const SIMULATED_PER_WORLD: usize = 16;
+
 /// Scenarios wait for Slurm half of their time, so two clusters run side by side, each on its own subnet.
 const CLUSTERS: u8 = 2;
 
@@ -140,7 +145,7 @@ fn scaling_sweep(_: &Cluster) -> Outcome {
     // Eight ranks that may have two cores, and a block of each case.
     job.ends_with("COMPLETED", Duration::from_secs(1800))?;
     let results = Results::read(&job.folder)?;
-    results.all_right(4 * 21)?;
+    results.all_right(4 * CASES_PER_WORLD)?;
     results.says_in_each("workload", "resnet50")?;
     let worlds = ["1x1", "2x1", "4x1", "8x1"];
     results.has_worlds(&worlds)?;
@@ -158,14 +163,13 @@ fn scaling_sweep(_: &Cluster) -> Outcome {
     for file in left {
         cluster.check(job.folder.join(file).exists(), || format!("{file} is missing"))?;
     }
-    // Three algorithms and all their settings; a library's own and groups cannot be simulated.
     let path = job.folder.join("predicted/rows.csv");
     let mut rows = csv::Reader::from_path(&path)?;
     let rows: Vec<HashMap<String, String>> = rows.deserialize().collect::<Result<_, _>>()?;
     let right = |row: &HashMap<String, String>| {
         (&*row["source"], &*row["status"], &*row["machine"]) == ("simulated", "ok", "virtual")
     };
-    cluster.check(rows.len() == 4 * 13 && rows.iter().all(right), || {
+    cluster.check(rows.len() == 4 * SIMULATED_PER_WORLD && rows.iter().all(right), || {
         std::fs::read_to_string(&path).unwrap_or_default()
     })
 }
@@ -181,7 +185,7 @@ fn array(cluster: &Cluster) -> Outcome {
     }
     let folder = &jobs[0].folder;
     let results = Results::read(folder)?;
-    results.all_right(2 * 21)?;
+    results.all_right(2 * CASES_PER_WORLD)?;
     results.has_worlds(&["1x1", "2x1"])?;
     let provenance: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(folder.join("provenance.json"))?)?;
