@@ -40,7 +40,7 @@ pub fn row_of(
         times: Times::of(&time),
         confidence: Confidence {
             interval_over: time.p50_interval.map_or("", |_| times_us.level().plural()).into(),
-            samples_effective: times_us.components().map(|components| components.effective_samples),
+            samples_effective: times_us.effective_samples(),
             ..Confidence::default()
         },
         negotiation: self::negotiation(blocks),

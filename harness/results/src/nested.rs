@@ -143,6 +143,17 @@ impl Nested {
         Components::of(self)
     }
 
+    /// How many independent samples tell as much about the median as these: by the variance between launches, blocks and
+    /// samples, or by the correlation with the next sample in a single block of at least twenty; `None` where neither shows.
+    pub fn effective_samples(&self) -> Option<f64> {
+        if let Some(components) = self.components() {
+            return Some(components.effective_samples);
+        }
+        let mut blocks = self.blocks();
+        let (block, None) = (blocks.next()?, blocks.next()) else { return None };
+        (block.len() >= CORRELATED_MIN).then(|| block.len() as f64 / self.samples_for_one())
+    }
+
     /// By how much the ranks of samples differ between blocks; `None` for fewer than two blocks or samples of a block.
     pub fn block_ranks(&self) -> Option<BlockRanks> {
         BlockRanks::of(&self.blocks().collect::<Vec<_>>())

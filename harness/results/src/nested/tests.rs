@@ -163,6 +163,31 @@ fn intervals_cover_the_median() {
 }
 
 #[test]
+fn one_block_shows_its_independent_samples_by_their_correlation() {
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let mut block = |memory: f64| {
+        let (mut deviation, mut values) = (0.0, Vec::new());
+        for _ in 0..2_000 {
+            let fresh: f64 = StandardNormal.sample(&mut random);
+            deviation = memory * deviation + (1.0 - memory * memory).sqrt() * fresh;
+            values.push(1.0 + 0.01 * deviation);
+        }
+        nested(&[&[&values]]).effective_samples().unwrap()
+    };
+    let (independent, correlated) = (block(0.0), block(0.7));
+    assert!((1_800.0..=2_000.0).contains(&independent), "{independent}");
+    // (1 - 0.7) / (1 + 0.7) of them.
+    assert!((270.0..=450.0).contains(&correlated), "{correlated}");
+    assert_eq!(nested(&[&[&[1.0; 19]]]).effective_samples(), None, "too short");
+    assert_eq!(Nested::default().effective_samples(), None, "no sample");
+    let two = nested(&[&[&[1.0, 1.1], &[1.2, 1.0]]]);
+    assert_eq!(
+        two.effective_samples(),
+        two.components().map(|components| components.effective_samples)
+    );
+}
+
+#[test]
 fn components_are_those_of_the_machine() {
     let mut random = ChaCha8Rng::seed_from_u64(2);
     let of = |deviations, counts, random: &mut ChaCha8Rng| {

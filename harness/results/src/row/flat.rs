@@ -170,7 +170,8 @@ pub(super) struct Flat {
     /// than 3: `time_us_p50_low` and `_high` are then empty, because blocks are not alike. An interval over launches
     /// stays if the speed changed between launches only
     pub speed_change_percent: Option<f64>,
-    /// how many independent steps (or repetitions) tell as much about the median as those that were measured
+    /// how many independent steps (or repetitions) tell as much about the median as those that were measured: by the
+    /// variance between launches, blocks and steps, or in a single block of at least 20 by their correlation
     pub samples_effective: Option<f64>,
     /// time of a step over that of the fastest with the same work and ranks in the same run, round by round; the lower
     /// ends of all settings hold together with 95 %. A setting ties with the fastest if its end is 1 or less. Written

@@ -96,7 +96,7 @@ pub fn outcome(
         times: time.as_ref().map(Times::of),
         confidence: Confidence {
             interval_over: interval_over(&by_block, time.as_ref()).into(),
-            samples_effective: by_block.components().map(|components| components.effective_samples),
+            samples_effective: by_block.effective_samples(),
             ..Confidence::default()
         },
         bandwidths: time
