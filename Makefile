@@ -9,7 +9,7 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all format lint test-mpi test-mpich test-cluster test-browser test-pdf test-parquet test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
+.PHONY: help test test-all format lint test-workspace test-mpi test-mpich test-cluster test-browser test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
 	typst paper test-paper reference test-reference
 
 help:
@@ -45,13 +45,10 @@ test-all:
 	@$(MAKE) --silent format
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(MAKE) lint; fi
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
-	RUST_TEST_THREADS=$(TEST_THREADS) KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=30 KOLO_FUZZ_SECONDS=30 \
-		$(CARGO) test --locked --workspace
+	$(MAKE) test-workspace
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
-	$(MAKE) test-pdf
-	@.ci/tools.sh parts | grep -qx mpi || $(MAKE) test-parquet
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
-	@for part in mpi mpich cluster browser; do \
+	@for part in mpich cluster browser; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
 	@if python3 -c "import tomllib" 2>/dev/null; then $(MAKE) test-reference; \
 		else echo "reference runs: their script needs Python 3.11" >>$(KOLO_NOT_TESTED); fi
@@ -63,23 +60,29 @@ test-all:
 	@.ci/tools.sh not-tested
 	@[ -z "$$KOLO_CI" ] || [ ! -s $(KOLO_NOT_TESTED) ]
 
-# Every feature that can be built here. The second run has the same features and MPI, so Cargo reuses all that MPI does not change.
+# Every feature that can be built here; what is compiled without them only is seen by `cargo doc`, and by the release build.
 LINTED := algorithms/mutations,plots/pdf,kolo/parquet
 
 lint:
-	$(CARGO) clippy --locked --workspace --all-targets --features $(LINTED) -- -D warnings
-	@if .ci/tools.sh parts | grep -qx mpi; then set -x; $(CARGO) clippy --locked \
-		--workspace --all-targets --features $(LINTED),kolo/mpi -- -D warnings; fi
+	@features=$(LINTED); if .ci/tools.sh parts | grep -qx mpi; then features=$$features,kolo/mpi; fi; set -x; \
+		$(CARGO) clippy --locked --workspace --all-targets --features $$features -- -D warnings
 
-# One build for all that needs MPI.
-WITH_MPI := --locked -p kolo --features mpi,parquet
+# One build of the workspace for all tests below: figures as PDF and samples by columns are 75 crates more, which need nothing
+# but a C compiler; MPI where it is.
+TESTED := kolo/parquet,plots/pdf
+WITH_MPI := --locked --workspace --features $(TESTED),kolo/mpi
+WITH_ALL = --locked --workspace --features $(TESTED)$(shell .ci/tools.sh parts | grep -qx mpi && echo ,kolo/mpi)
 
-# Ranks as processes: the suite under Open MPI in worlds of several sizes. One build with samples by columns, too.
+# All tests of the workspace over all worlds, those of ranks as processes under Open MPI included.
+test-workspace:
+	RUST_TEST_THREADS=$(TEST_THREADS) KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=30 KOLO_FUZZ_SECONDS=30 \
+		$(CARGO) test $(WITH_ALL)
+	@if [ -x $(TARGET)/horovod/bin/python ] && .ci/tools.sh parts | grep -qx mpi; then $(MAKE) test-horovod; fi
+
+# Ranks as processes: the suite under Open MPI in worlds of several sizes.
 test-mpi:
 	$(CARGO) test $(WITH_MPI) --test mpi
 	$(CARGO) test $(WITH_MPI) --test all -- nccl::training cli::against columnar
-	$(CARGO) test --locked -p results --features parquet --lib columnar
-	@if [ -x $(TARGET)/horovod/bin/python ]; then $(MAKE) test-horovod; fi
 
 # A case by the engine beside real Horovod.
 test-horovod:
@@ -96,19 +99,9 @@ test-cluster:
 	KOLO=$(TARGET)/debug/kolo slurm/test-virtual-cluster
 	KOLO_CLUSTER_TESTS=1 $(CARGO) test $(WITH_MPI) --test cluster
 
-# Figures as PDF: some 60 crates more, which nothing else needs, and which a core builds in a minute and a half.
-test-pdf:
-	$(CARGO) test --locked --workspace --features plots/pdf --test figures -- pdf
-
-# Samples by columns, where there is no MPI: 15 crates more, one of them the C library zstd, and all of ours once more.
-test-parquet:
-	$(CARGO) test --locked -p results --features parquet --lib columnar
-	$(CARGO) test --locked -p kolo --features parquet --test all -- columnar
-
-# Reports in Chromium, driven by headless_chrome: some 30 crates more. `--workspace` keeps the features of dependencies, so that
-# Cargo reuses their builds.
+# Reports in Chromium, driven by headless_chrome: some 30 crates more.
 test-browser:
-	$(CARGO) test --locked --workspace --features report/browser --test browser -- --test-threads 2
+	$(CARGO) test $(WITH_ALL),report/browser --test browser -- --test-threads 2
 
 # HdrHistogram's readers in Python and Java, on a log of a sweep.
 HDRHISTOGRAM := $(TARGET)/hdrhistogram-0.10.8
@@ -118,7 +111,7 @@ $(HDRHISTOGRAM)/installed:
 		rm -rf $(HDRHISTOGRAM); exit 1; }
 
 test-hlog: $(HDRHISTOGRAM)/installed
-	KOLO_HDRHISTOGRAM_PYTHON=$(HDRHISTOGRAM)/bin/python $(CARGO) test --locked --workspace --test all -- \
+	KOLO_HDRHISTOGRAM_PYTHON=$(HDRHISTOGRAM)/bin/python $(CARGO) test $(WITH_ALL) --test all -- \
 		--ignored other_readers
 
 soak:
