@@ -9,7 +9,7 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all format lint test-workspace test-mpi test-mpich test-cluster test-browser test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
+.PHONY: help test test-all format lint test-workspace test-default test-mpi test-mpich test-cluster test-browser test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
 	typst paper test-paper reference test-reference
 
 help:
@@ -38,7 +38,7 @@ format:
 		echo "$(CARGO) fmt --all --check" && $(CARGO) fmt --all --check; \
 	else echo "formatting: rustfmt is missing (rustup component add rustfmt)" >>$(KOLO_NOT_TESTED); fi
 
-# All that `make test` does, with the tests of the workspace over all worlds, and more.
+# The tests of `make test` with every feature and over all worlds, those that features change without them, too, and more.
 test-all:
 	-@.ci/tools.sh install
 	@mkdir -p $(TARGET) && .ci/tools.sh missing >$(KOLO_NOT_TESTED)
@@ -46,6 +46,7 @@ test-all:
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(MAKE) lint; fi
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	$(MAKE) test-workspace
+	$(MAKE) test-default
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
 	@for part in mpich cluster browser; do \
@@ -60,12 +61,13 @@ test-all:
 	@.ci/tools.sh not-tested
 	@[ -z "$$KOLO_CI" ] || [ ! -s $(KOLO_NOT_TESTED) ]
 
-# Every feature that can be built here; what is compiled without them only is seen by `cargo doc`, and by the release build.
+# Every feature that can be built here. The second run has the same features and MPI, so Cargo reuses all that MPI does not change.
 LINTED := algorithms/mutations,plots/pdf,kolo/parquet
 
 lint:
-	@features=$(LINTED); if .ci/tools.sh parts | grep -qx mpi; then features=$$features,kolo/mpi; fi; set -x; \
-		$(CARGO) clippy --locked --workspace --all-targets --features $$features -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets --features $(LINTED) -- -D warnings
+	@if .ci/tools.sh parts | grep -qx mpi; then set -x; $(CARGO) clippy --locked \
+		--workspace --all-targets --features $(LINTED),kolo/mpi -- -D warnings; fi
 
 # One build of the workspace for all tests below: figures as PDF and samples by columns are 75 crates more, which need nothing
 # but a C compiler; MPI where it is.
@@ -78,6 +80,11 @@ test-workspace:
 	RUST_TEST_THREADS=$(TEST_THREADS) KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=30 KOLO_FUZZ_SECONDS=30 \
 		$(CARGO) test $(WITH_ALL)
 	@if [ -x $(TARGET)/horovod/bin/python ] && .ci/tools.sh parts | grep -qx mpi; then $(MAKE) test-horovod; fi
+
+# Tests of what a build without MPI and Parquet does, and says.
+test-default:
+	$(CARGO) test --locked -p results --lib columnar
+	$(CARGO) test --locked -p kolo --test all -- columnar slurm::submit cli::against
 
 # Ranks as processes: the suite under Open MPI in worlds of several sizes.
 test-mpi:

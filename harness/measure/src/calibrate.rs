@@ -156,7 +156,7 @@ mod tests {
         let (small, large) = ([1, 2].map(Topology::flat), Topology::uniform(2, 2));
         for world in small.into_iter().chain(all.then_some(large)) {
             let sizes = Sizes { segment_bytes: 0, packing_bytes: 0 };
-            let table = table(&world, sizes, 60).unwrap();
+            let table = table(&world, sizes, if all { 2000 } else { 60 }).unwrap();
             assert_eq!(table[0].0, 0);
             assert!(table.is_sorted_by(|a, b| a.0 < b.0), "{table:?}");
             let names: Vec<_> = candidates(&world).into_iter().map(|(name, _)| name).collect();

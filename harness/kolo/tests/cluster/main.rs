@@ -143,7 +143,7 @@ fn scaling_sweep(_: &Cluster) -> Outcome {
     let nodes = ["--nodes=8", "--ntasks-per-node=1"];
     let job = cluster.submit_default("scaling", &nodes, &["--budget", "0s"])?;
     // Eight ranks that may have two cores, and a block of each case.
-    job.ends_with("COMPLETED", Duration::from_secs(2700))?;
+    job.ends_with("COMPLETED", Duration::from_secs(1800))?;
     let results = Results::read(&job.folder)?;
     results.all_right(4 * CASES_PER_WORLD)?;
     results.says_in_each("workload", "resnet50")?;
