@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::ProgressBar;
 use rand::RngCore;
+use rayon::prelude::*;
 
 pub use self::again::Again;
 use crate::agreement::BlocksDiffer;
@@ -21,7 +22,7 @@ use crate::config::{Measure, Timelines};
 use crate::drift::Drift;
 use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
 use crate::fastest;
-use crate::plan::{Plan, Planned};
+use crate::plan::Plan;
 use crate::spread::Spread;
 use crate::steadiness::{SpeedChange, Unsteady};
 use crate::warmup::Warmup;
@@ -91,7 +92,7 @@ pub fn run(
         plan,
         store,
         launch: launches.len(),
-        settings: plan.cases.iter().map(|planned| plan.setting(planned, launch)).collect(),
+        settings: plan.cases.par_iter().map(|planned| plan.setting(planned, launch)).collect(),
         start: Instant::now(),
         done: rows.iter().map(|row| row.case().to_string()).collect(),
         rows: rows.into_iter().map(|row| (row.case().to_string(), row)).collect(),
@@ -128,7 +129,7 @@ pub fn run(
     } else if let Some(base) = sweep.base {
         left = left.or_else(|| sweep.is_to_stop(course, base));
         if left.is_none() {
-            progress.set_message(plan.cases[base].case.to_string());
+            progress.set_message(sweep.name(base).to_string());
             sweep.end(base)?;
         }
     }
@@ -189,13 +190,16 @@ impl Sweep<'_> {
                 break;
             }
             for (order, index) in plan.order(block).into_iter().enumerate() {
-                let before = (block - self.rounds.start) * plan.cases.len();
-                progress.set_position((before + order) as u64);
-                progress.set_message(plan.cases[index].case.to_string());
-                left = left.or_else(|| self.is_to_stop(course, index));
-                if left.is_none() || !self.is_to_measure(index, block) {
-                    self.measure(index, block, order)?;
+                if self.is_to_measure(index, block) {
+                    let before = (block - self.rounds.start) * plan.cases.len();
+                    progress.set_position((before + order) as u64);
+                    progress.set_message(self.name(index).to_string());
+                    left = left.or_else(|| self.is_to_stop(course, index));
+                    if left.is_some() {
+                        continue;
+                    }
                 }
+                self.measure(index, block, order)?;
             }
             let is_longer = left.is_none() && self.lengthen_warmup()?;
             block = if is_longer { self.rounds.start } else { block + 1 };
@@ -211,12 +215,12 @@ impl Sweep<'_> {
         wants_launch: bool,
     ) -> Result<Report, RecordError> {
         let drift = self.base.and_then(|base| {
-            let name = self.plan.cases[base].case.to_string();
-            Drift::of(&name, &self.own(&name, usize::MAX))
+            let name = self.name(base);
+            Drift::of(name, &self.own(name, usize::MAX))
         });
         let times_us = |case: &str| Outline::nested(&self.own(case, usize::MAX));
-        let of_case = |planned: &Planned| self.rows.get(&planned.case.to_string()).cloned();
-        let rows: Vec<StepRow> = self.plan.cases.iter().filter_map(of_case).collect();
+        let of_case = |setting: &StepSetting| self.rows.get(&setting.key.case).cloned();
+        let rows: Vec<StepRow> = self.settings.iter().filter_map(of_case).collect();
         let blocks: Vec<Vec<&Outline>> =
             rows.iter().map(|row| self.own(row.case(), usize::MAX)).collect();
         let unsteady = Unsteady::of(&blocks);
@@ -252,7 +256,7 @@ impl Sweep<'_> {
 
     /// One block of one case, unless it is there; and the case's row, if that was its last.
     fn measure(&mut self, index: usize, block: usize, order: usize) -> Result<(), RecordError> {
-        let name = self.plan.cases[index].case.to_string();
+        let name = self.name(index).to_string();
         if self.rows.contains_key(&name) {
             return Ok(());
         }
@@ -274,7 +278,7 @@ impl Sweep<'_> {
 
     /// The base case's last block, and its row.
     fn end(&mut self, base: usize) -> Result<(), RecordError> {
-        let name = self.plan.cases[base].case.to_string();
+        let name = self.name(base).to_string();
         let block = self.own(&name, usize::MAX).last().map_or(0, |last| last.block + 1);
         if !self.rows.contains_key(&name) && self.take(base, block, 0)? {
             self.finish(base, block + 1, "end")?;
@@ -288,10 +292,9 @@ impl Sweep<'_> {
         let rounds = |launch: usize| launch * blocks_max..(launch + 1) * blocks_max;
         let is_measured = |launch: &usize| {
             self.plan.order(0).into_iter().all(|index| {
-                let name = self.plan.cases[index].case.to_string();
-                let is_there = |block: &usize| self.blocks.contains_key(&(name.clone(), *block));
-                self.rows.contains_key(&name)
-                    || rounds(*launch).filter(is_there).count() >= blocks_min
+                let name = self.name(index);
+                self.rows.contains_key(name)
+                    || self.range(name, rounds(*launch)).count() >= blocks_min
             })
         };
         let launch = (0..launches).find(|launch| !is_measured(launch));
@@ -307,16 +310,13 @@ impl Sweep<'_> {
     /// All cases that can be run here are done, but for the base case.
     fn only_base_remains(&self) -> bool {
         let mut order = self.plan.order(0).into_iter();
-        order.all(|index| {
-            self.base == Some(index)
-                || self.rows.contains_key(&self.plan.cases[index].case.to_string())
-        })
+        order.all(|index| self.base == Some(index) || self.rows.contains_key(self.name(index)))
     }
 
     /// One block of one case, unless it is there. Returns false if the case cannot be measured.
     fn take(&mut self, index: usize, block: usize, order: usize) -> Result<bool, RecordError> {
         let planned = &self.plan.cases[index];
-        let name = planned.case.to_string();
+        let name = self.name(index).to_string();
         let key = (name.clone(), block);
         if !self.blocks.contains_key(&key) {
             let seed = self.plan.random(block, index as u64 + 1).next_u64();
@@ -365,8 +365,8 @@ impl Sweep<'_> {
 
     /// A block that is not there, of a case that is not done.
     fn is_to_measure(&self, index: usize, block: usize) -> bool {
-        let name = self.plan.cases[index].case.to_string();
-        !self.rows.contains_key(&name) && !self.blocks.contains_key(&(name, block))
+        let name = self.name(index);
+        !self.rows.contains_key(name) && !self.blocks.contains_key(&(name.to_string(), block))
     }
 
     /// Why no further block is to begin, if so.
@@ -399,10 +399,20 @@ impl Sweep<'_> {
         self.start.elapsed().saturating_sub(self.useless)
     }
 
+    /// The name of a case; [`Case`](crate::config::case::Case) makes it anew each time.
+    fn name(&self, index: usize) -> &str {
+        &self.settings[index].key.case
+    }
+
     /// A case's first `count` blocks.
     fn own(&self, name: &str, count: usize) -> Vec<&Outline> {
+        self.range(name, 0..count).collect()
+    }
+
+    /// A case's blocks with these numbers.
+    fn range(&self, name: &str, numbers: Range<usize>) -> impl Iterator<Item = &Outline> {
         let key = |block| (name.to_string(), block);
-        self.blocks.range(key(0)..key(count)).map(|(_, block)| block).collect()
+        self.blocks.range(key(numbers.start)..key(numbers.end)).map(|(_, block)| block)
     }
 
     /// Of the messages of every case that is right, in the order of the plan.

@@ -22,13 +22,13 @@ mod blocks;
 mod latency_log;
 mod lines;
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rayon::prelude::*;
 use serde::de::DeserializeOwned;
 
 pub use self::appended::{Appended, csv_bytes, header, table};
@@ -148,13 +148,15 @@ impl Store {
         earlier.rows = store.rows.read(&row::columns(), &mut earlier.dropped)?;
         let found = store.find(&mut earlier.dropped)?;
         let before = found.len();
-        for (key, found) in found {
-            if found.is_complete(steps) {
-                let place = Place { order: found.outline.order, lines: found.lines };
-                store.places.insert(key.clone(), place);
-                earlier.blocks.insert(key, found.outline);
-            }
-        }
+        let complete = found.into_iter().filter(|(_, found)| found.is_complete(steps));
+        store.places.reserve(before);
+        let outlines = complete.map(|(key, found)| {
+            let place = Place { order: found.outline.order, lines: found.lines };
+            store.places.insert(key.clone(), place);
+            (key, found.outline)
+        });
+        // Built at once: in a sorted map of many blocks, inserting them one by one takes longer.
+        earlier.blocks = outlines.collect();
         let incomplete = before - earlier.blocks.len();
         if incomplete > 0 || !earlier.dropped.is_empty() {
             store.rewrite(&earlier.rows)?;
@@ -169,35 +171,30 @@ impl Store {
 
     /// What the tables have of each block.
     fn find(&mut self, dropped: &mut Vec<String>) -> Result<HashMap<Key, Found>, RecordError> {
-        let tables = &self.tables;
-        let parts = std::thread::scope(|scope| {
-            let of = |table: Table| scope.spawn(move || found_in(table, &tables[table as usize]));
-            let readers =
-                [Table::Samples, Table::Messages, Table::Ranks, Table::Conditions].map(of);
-            readers.map(|reader| reader.join().expect("reading does not panic"))
-        });
+        let read = |table: Table| (table, found_in(table, &self.tables[table as usize]));
+        // The log of latencies, which has no commas in names, comes last.
+        let order =
+            [Table::Samples, Table::Messages, Table::Ranks, Table::Conditions, Table::Latencies];
+        let parts: Vec<_> = order.into_par_iter().map(read).collect();
         let mut all: HashMap<Key, Found> = HashMap::new();
-        // The log of latencies has no commas in names.
         let mut in_log: HashMap<Key, Key> = HashMap::new();
-        for part in parts {
+        for (table, part) in parts {
             let part = part?;
             dropped.extend(part.dropped);
-            for (key, found) in part.blocks {
+            if table == Table::Latencies {
+                self.latency_log = part.latency_log;
+            }
+            for (key, lines, told) in part.blocks {
+                let key = match table {
+                    Table::Latencies => in_log.remove(&key).unwrap_or(key),
+                    _ => key,
+                };
                 if key.0.contains(',') {
                     in_log.insert((key.0.replace(',', ";"), key.1), key.clone());
                 }
-                match all.entry(key) {
-                    Entry::Vacant(place) => drop(place.insert(found)),
-                    Entry::Occupied(mut place) => place.get_mut().add(found),
-                }
+                all.entry(key).or_default().add(table, lines, told);
             }
         }
-        let file = &self.tables[Table::Latencies as usize];
-        let header = |line: &[u8]| self.latency_log.read(line);
-        file.each_interval(header, dropped, |key, lines| {
-            let key = in_log.remove(&key).unwrap_or(key);
-            all.entry(key).or_default().lines[Table::Latencies as usize] = lines;
-        })?;
         Ok(all)
     }
 

@@ -43,10 +43,11 @@ fn parse_plain<T: DeserializeOwned>(lines: &[u8]) -> Option<Vec<T>> {
     let text = std::str::from_utf8(lines)
         .ok()
         .filter(|text| !text.contains('"') && !text.contains('\r'))?;
-    let record = |line: &str| line.split(',').collect::<csv::StringRecord>();
-    let columns = record(text.lines().next()?).len();
-    let parse = |line| {
-        let record = record(line);
+    let columns = text.lines().next()?.split(',').count();
+    let mut record = csv::StringRecord::with_capacity(text.len(), columns);
+    let parse = |line: &str| {
+        record.clear();
+        line.split(',').for_each(|field| record.push_field(field));
         if record.len() == columns { record.deserialize(None).ok() } else { None }
     };
     text.lines().map(parse).collect()
@@ -234,7 +235,7 @@ impl Appended {
         &self,
         header: &str,
         dropped: &mut Vec<String>,
-        take: impl FnMut(Key, Lines, &[u8]) -> Result<(), RecordError>,
+        take: impl FnMut(Key, Lines, Vec<u8>) -> Result<(), RecordError>,
     ) -> Result<(), RecordError> {
         let mut blocks = Blocks::new(key_in_csv, take);
         self.each_line(dropped, |line, start| {

@@ -1,6 +1,9 @@
 //! The tables of blocks: where a block is in each, and whether it is complete.
 
+use rayon::prelude::*;
+
 use super::appended::{Appended, header};
+use super::latency_log::LatencyLog;
 use super::lines::{Key, Lines};
 use crate::block::{Message, Outline, RankBlock, Sample};
 use crate::conditions::Conditions;
@@ -11,6 +14,9 @@ pub(super) const MESSAGES: &str = "messages.csv";
 pub(super) const RANKS: &str = "ranks.csv";
 pub(super) const CONDITIONS: &str = "conditions.csv";
 pub(super) const LATENCIES: &str = "latencies.hlog";
+
+/// So many blocks of a table are read at once, in parallel.
+const BATCH: usize = 256;
 
 /// The tables of blocks, in the order in which a block is appended: with its samples it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +73,22 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Adds what another table has.
-    pub fn add(&mut self, other: Found) {
-        let Found { outline, lines, messages, ranks } = other;
-        for (own, lines) in self.lines.iter_mut().zip(lines).filter(|(_, lines)| lines.count() > 0)
-        {
-            *own = lines;
+    /// Adds what one table has.
+    pub fn add(&mut self, table: Table, lines: Lines, told: Told) {
+        self.lines[table as usize] = lines;
+        match told {
+            Told::Place => {}
+            Told::Ranks(ranks) => {
+                self.ranks = ranks;
+                self.outline.ranks = ranks;
+            }
+            Told::Conditions(conditions) => self.outline.conditions = conditions.map(|it| *it),
+            Told::Samples { outline, messages } => {
+                let conditions = self.outline.conditions.take();
+                self.outline = Outline { conditions, ranks: self.ranks, ..*outline };
+                self.messages = messages;
+            }
         }
-        (self.messages, self.ranks) = (self.messages.max(messages), self.ranks.max(ranks));
-        let conditions = self.outline.conditions.take().or(outline.conditions.clone());
-        if !outline.times_us.is_empty() {
-            self.outline = outline;
-        }
-        (self.outline.conditions, self.outline.ranks) = (conditions, self.ranks);
     }
 
     pub fn is_complete(&self, steps: usize) -> bool {
@@ -92,40 +101,73 @@ impl Found {
     }
 }
 
+/// What the lines of a block in one table tell, beside where they are.
+pub(super) enum Told {
+    Place,
+    /// How many ranks there are.
+    Ranks(usize),
+    Conditions(Option<Box<Conditions>>),
+    /// The outline without ranks and conditions, and the number of messages.
+    Samples {
+        outline: Box<Outline>,
+        messages: usize,
+    },
+}
+
 /// What a table has of its blocks.
 #[derive(Default)]
 pub(super) struct FoundInTable {
     /// Of each block.
-    pub blocks: Vec<(Key, Found)>,
+    pub blocks: Vec<(Key, Lines, Told)>,
     /// What was cut off, in sentences.
     pub dropped: Vec<String>,
+    /// What the log of latencies has above its blocks.
+    pub latency_log: LatencyLog,
 }
 
 /// Reads a table.
 pub(super) fn found_in(table: Table, file: &Appended) -> Result<FoundInTable, RecordError> {
-    let mut all = FoundInTable::default();
-    file.each_block(&table.header(), &mut all.dropped, |key, lines, text| {
-        let mut found = Found::default();
-        found.lines[table as usize] = lines;
-        match table {
-            Table::Samples => {
-                let samples: Vec<Sample> = file.parse(text, lines.start)?;
-                found.messages = samples.iter().map(|sample| sample.messages).sum();
-                found.outline = Outline::of(&samples, 0, None);
-            }
-            Table::Ranks => {
-                // Each says how many there are.
-                let first = text.split_inclusive(|&byte| byte == b'\n').next();
-                let first: Vec<RankBlock> = file.parse(first.unwrap_or_default(), lines.start)?;
-                found.ranks = first.first().map_or(0, |first| first.ranks);
-            }
-            Table::Conditions => {
-                found.outline.conditions = file.parse(text, lines.start)?.pop();
-            }
-            Table::Messages | Table::Latencies => {}
+    let FoundInTable { mut blocks, mut dropped, mut latency_log } = FoundInTable::default();
+    if table == Table::Latencies {
+        let header = |line: &[u8]| latency_log.read(line);
+        file.each_interval(header, &mut dropped, |key, lines| {
+            blocks.push((key, lines, Told::Place));
+        })?;
+        return Ok(FoundInTable { blocks, dropped, latency_log });
+    }
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut read = |batch: &mut Vec<(Key, Lines, Vec<u8>)>| {
+        let told = batch.par_iter().map(|(_, lines, text)| told(table, file, *lines, text));
+        // The first problem of the file, if there are several.
+        let told: Vec<Result<Told, RecordError>> = told.collect();
+        for ((key, lines, _), told) in batch.drain(..).zip(told) {
+            blocks.push((key, lines, told?));
         }
-        all.blocks.push((key, found));
         Ok(())
+    };
+    file.each_block(&table.header(), &mut dropped, |key, lines, text| {
+        batch.push((key, lines, text));
+        if batch.len() == BATCH { read(&mut batch) } else { Ok(()) }
     })?;
-    Ok(all)
+    read(&mut batch)?;
+    Ok(FoundInTable { blocks, dropped, latency_log })
+}
+
+/// Reads the lines of a block in a table of CSV.
+fn told(table: Table, file: &Appended, lines: Lines, text: &[u8]) -> Result<Told, RecordError> {
+    Ok(match table {
+        Table::Samples => {
+            let samples: Vec<Sample> = file.parse(text, lines.start)?;
+            let messages = samples.iter().map(|sample| sample.messages).sum();
+            Told::Samples { outline: Box::new(Outline::of(&samples, 0, None)), messages }
+        }
+        Table::Ranks => {
+            // Each says how many there are.
+            let first = text.split_inclusive(|&byte| byte == b'\n').next();
+            let first: Vec<RankBlock> = file.parse(first.unwrap_or_default(), lines.start)?;
+            Told::Ranks(first.first().map_or(0, |first| first.ranks))
+        }
+        Table::Conditions => Told::Conditions(file.parse(text, lines.start)?.pop().map(Box::new)),
+        Table::Messages | Table::Latencies => Told::Place,
+    })
 }

@@ -57,7 +57,7 @@ struct Current {
     count: usize,
 }
 
-impl<Take: FnMut(Key, Lines, &[u8]) -> Result<(), RecordError>> Blocks<Take> {
+impl<Take: FnMut(Key, Lines, Vec<u8>) -> Result<(), RecordError>> Blocks<Take> {
     /// `take` gets each block's key, where its lines are, and these lines.
     pub fn new(of: fn(&[u8]) -> Option<(Key, usize)>, take: Take) -> Blocks<Take> {
         Blocks { of, take, current: None }
@@ -83,7 +83,7 @@ impl<Take: FnMut(Key, Lines, &[u8]) -> Result<(), RecordError>> Blocks<Take> {
         let Some(Current { key, start, lines, count, .. }) = self.current.take() else {
             return Ok(());
         };
-        (self.take)(key, Lines::of(start, lines.len(), count), &lines)
+        (self.take)(key, Lines::of(start, lines.len(), count), lines)
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn neighbouring_lines_of_a_key_are_a_block() {
         let mut found = Vec::new();
-        let take = |key: Key, lines: Lines, text: &[u8]| {
+        let take = |key: Key, lines: Lines, text: Vec<u8>| {
             assert_eq!(lines.bytes() as usize, text.len());
             found.push((key.0, key.1, lines.start, lines.count()));
             Ok(())
