@@ -1,7 +1,8 @@
 //! Parameters of a machine from measurements, with intervals.
 //!
-//! A step of an exchange takes alpha + kappa + bytes x (beta + gamma), or copy in place of gamma. Between processes a
-//! message alone takes longer per byte than one of four under way, which occupies the link for beta. The transport
+//! A step of an exchange takes alpha + kappa + bytes x (beta + gamma), or copy in place of gamma. Between processes beta
+//! is how long a byte of one of four messages under way occupies the link. A byte of a message alone takes longer, or as
+//! long where a shaped link lets bytes pass that it has saved up while it was idle. The transport
 //! determines how a byte's time divides between link and receiver. On threads a receiver reads the sender's memory
 //! and nothing else moves bytes, so that the link costs latency alone. Over MPI the library delivers bytes to
 //! their destination, and only combining is extra.
@@ -212,15 +213,16 @@ impl Curves<'_> {
         let [stream, neighbours, crossing] =
             [Shape::Stream, Shape::Neighbours, Shape::Crossing].map(|shape| self.of(reach, shape));
         let Some(&(_, one_s)) = stream.last() else { return Vec::new() };
-        let beta_s = line(&stream).slope_s.min(alone.slope_s);
-        let mut found = vec![("bandwidth_gb_s", gb_s(beta_s)), ("alone_gb_s", gb_s(alone.slope_s))];
+        let beta_s = line(&stream).slope_s;
+        let alone_s = alone.slope_s.max(beta_s);
+        let mut found = vec![("bandwidth_gb_s", gb_s(beta_s)), ("alone_gb_s", gb_s(alone_s))];
         if let Some(&(_, both_s)) = neighbours.first() {
             found.push(("per_partner", (both_s / (2.0 * one_s) - 1.0).max(0.0)));
         }
         if let Some(&(bytes, returned_s)) = crossing.first() {
             let protocol = Protocol {
                 alpha_s: alone.intercept_s,
-                alpha_per_byte_s: alone.slope_s - beta_s,
+                alpha_per_byte_s: alone_s - beta_s,
                 beta_s,
                 ..Protocol::default()
             };
@@ -347,6 +349,35 @@ mod tests {
         let alpha_us = estimates["socket.large.alpha_us"];
         let is_near = |end: f64| (end / alpha_us.value - 1.0).abs() < 0.2;
         assert!(is_near(alpha_us.low) && is_near(alpha_us.high), "{alpha_us:?}");
+    }
+
+    /// A shaped link lets a message pass faster after a pause, but not one of several under way.
+    #[test]
+    fn the_bandwidth_of_a_link_is_that_of_several_messages_under_way() {
+        let threads = Threads::new(2);
+        let mut calibration = Calibration::new(&threads, &Effort::DEFAULT);
+        calibration.back_end = back_ends::default_of_processes();
+        for bytes in [32 << 10, 128 << 10, 512 << 10] {
+            calibration.points.push(Point::new(&threads, Reach::Inside, Shape::Stream, bytes));
+        }
+        for (alone_s, stream_s) in [(3.3e-8, 3.5e-8), (3.7e-8, 3.5e-8)] {
+            for point in &mut calibration.points {
+                let (latency_s, byte_s) = match point.shape {
+                    Shape::Stream => (0.0, stream_s),
+                    Shape::Burst => (1e-5, alone_s),
+                    _ => (1e-4, alone_s),
+                };
+                let step_s = latency_s + byte_s * point.bytes as f64;
+                for (samples, length) in point.samples.iter_mut().zip(point.lengths) {
+                    *samples = vec![(length * segments(point.shape)) as f64 * step_s; 5];
+                }
+            }
+            let estimates = calibration.estimates();
+            let found = |key: &str| 1e-9 / estimates[&format!("socket.large.{key}")].value;
+            assert!((found("bandwidth_gb_s") / stream_s - 1.0).abs() < 1e-6, "{estimates:?}");
+            let alone = found("alone_gb_s") / alone_s.max(stream_s);
+            assert!((alone - 1.0).abs() < 1e-6, "{estimates:?}");
+        }
     }
 
     /// On a link of 1 ms per message, with all of the latency of a real one.
