@@ -190,6 +190,7 @@ impl Sweep<'_> {
                 break;
             }
             for (order, index) in plan.order(block).into_iter().enumerate() {
+                // Blocks that are there take no time, so there may be time for them.
                 if self.is_to_measure(index, block) {
                     let before = (block - self.rounds.start) * plan.cases.len();
                     progress.set_position((before + order) as u64);
@@ -201,6 +202,9 @@ impl Sweep<'_> {
                 }
                 self.measure(index, block, order)?;
             }
+            // What follows may set blocks aside, or end the launch.
+            let base = self.base.unwrap_or_default();
+            left = left.or_else(|| self.is_to_stop(course, base));
             let is_longer = left.is_none() && self.lengthen_warmup()?;
             block = if is_longer { self.rounds.start } else { block + 1 };
         }
@@ -399,7 +403,7 @@ impl Sweep<'_> {
         self.start.elapsed().saturating_sub(self.useless)
     }
 
-    /// The name of a case; [`Case`](crate::config::case::Case) makes it anew each time.
+    /// The name of a case, which was formatted once.
     fn name(&self, index: usize) -> &str {
         &self.settings[index].key.case
     }

@@ -172,7 +172,7 @@ impl Store {
     /// What the tables have of each block.
     fn find(&mut self, dropped: &mut Vec<String>) -> Result<HashMap<Key, Found>, RecordError> {
         let read = |table: Table| (table, found_in(table, &self.tables[table as usize]));
-        // The log of latencies, which has no commas in names, comes last.
+        // The log of latencies comes last: it has ';' for commas in names, and the other tables tell the real names.
         let order =
             [Table::Samples, Table::Messages, Table::Ranks, Table::Conditions, Table::Latencies];
         let parts: Vec<_> = order.into_par_iter().map(read).collect();
@@ -187,11 +187,12 @@ impl Store {
             for (key, lines, told) in part.blocks {
                 let key = match table {
                     Table::Latencies => in_log.remove(&key).unwrap_or(key),
+                    _ if key.0.contains(',') => {
+                        in_log.insert((key.0.replace(',', ";"), key.1), key.clone());
+                        key
+                    }
                     _ => key,
                 };
-                if key.0.contains(',') {
-                    in_log.insert((key.0.replace(',', ";"), key.1), key.clone());
-                }
                 all.entry(key).or_default().add(table, lines, told);
             }
         }

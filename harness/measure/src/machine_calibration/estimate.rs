@@ -1,8 +1,8 @@
 //! Parameters of a machine from measurements, with intervals.
 //!
 //! A step of an exchange takes alpha + kappa + bytes x (beta + gamma), or copy in place of gamma. Between processes beta
-//! is how long a byte of one of four messages under way occupies the link. A byte of a message alone takes longer, or as
-//! long where a shaped link lets bytes pass that it has saved up while it was idle. The transport
+//! is how long a byte of one of four messages under way occupies the link. A byte of a message alone takes longer. Where it
+//! is measured as faster (after a pause, a traffic shaper lets some bytes pass at once), it counts as beta. The transport
 //! determines how a byte's time divides between link and receiver. On threads a receiver reads the sender's memory
 //! and nothing else moves bytes, so that the link costs latency alone. Over MPI the library delivers bytes to
 //! their destination, and only combining is extra.
@@ -104,7 +104,11 @@ impl Calibration {
     fn with_small(&self, samples: &[[Vec<f64>; 2]]) -> Vec<Reach> {
         let curves = self.curves(samples);
         let reaches = [Reach::Inside, Reach::Between].into_iter();
-        reaches.filter(|&reach| lines(&curves.of(reach, COPYING)).differ()).collect()
+        let has_small = |&reach: &Reach| {
+            let lines = lines(&curves.of(reach, COPYING));
+            lines.differ() && lines.small.slope_s > line(&curves.of(reach, Shape::Stream)).slope_s
+        };
+        reaches.filter(has_small).collect()
     }
 
     fn curves(&self, samples: &[[Vec<f64>; 2]]) -> Curves<'_> {
@@ -131,12 +135,14 @@ impl Calibration {
             }
             let burst = curves.of(reach, Shape::Burst);
             let kappa_s = burst.first().map_or(0.0, |&(_, seconds)| seconds);
+            let beta_s = line(&curves.of(reach, Shape::Stream)).slope_s;
             for (name, line) in fitted.protocols() {
                 let kappa_s = kappa_s.min(line.intercept_s);
                 let mut put =
                     |field: &str, value| values.insert(format!("{level}.{name}.{field}"), value);
                 put("alpha_us", (line.intercept_s - kappa_s) * 1e6);
-                put("bandwidth_gb_s", gb_s(line.slope_s));
+                // No byte is faster than the link.
+                put("bandwidth_gb_s", gb_s(line.slope_s.max(beta_s)));
                 put("kappa_us", kappa_s * 1e6);
                 if name == "large" {
                     for (field, value) in curves.under_way(reach, line, fitted.gamma_s) {

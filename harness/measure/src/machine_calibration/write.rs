@@ -124,8 +124,9 @@ fn link(
         };
         let both = parameter("alpha_us").zip(parameter("bandwidth_gb_s"));
         let Some((alpha_us, bandwidth_gb_s)) = both else { continue };
-        let (alone_gb_s, kappa_us) = (parameter("alone_gb_s"), parameter("kappa_us"));
-        let behind_data = parameter("behind_data");
+        let is_lower = |alone: &Parameter| alone.value < bandwidth_gb_s.value;
+        let alone_gb_s = parameter("alone_gb_s").filter(is_lower);
+        let (kappa_us, behind_data) = (parameter("kappa_us"), parameter("behind_data"));
         let protocol = ProtocolFile {
             alpha_us,
             bandwidth_gb_s,
@@ -225,7 +226,7 @@ const HEADER: &str = "\
 # small, large     protocols for messages up to 16 KiB, and above; only `large` where one is faster for all sizes
 # alpha_us         time of a step without its bytes, from a line fitted to times by size
 # bandwidth_gb_s   bandwidth, from the same line; over MPI that of four messages under way in each direction
-# alone_gb_s       bandwidth of a message alone, from the line of exchanges
+# alone_gb_s       bandwidth of a message alone, from the line of exchanges, where it is lower
 # kappa_us         additional time of each message in a burst of small ones
 # per_partner      by what share a byte takes longer for each further partner of a rank, from exchanges with two at once
 # behind_data      share of the data under way between two ranks that a message's announcement waits for: 1 where MPI sends

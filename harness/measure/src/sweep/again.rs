@@ -60,11 +60,9 @@ impl Sweep<'_> {
         course: &Course,
     ) -> Result<(Option<Again>, Option<String>), RecordError> {
         let names: Vec<String> =
-            self.plan.cases.iter().map(|planned| planned.case.to_string()).collect();
+            self.settings.iter().map(|setting| setting.key.case.clone()).collect();
         let of_launch = |name: &String| -> Vec<&Outline> {
-            let key = |block| (name.clone(), block);
-            let blocks = self.blocks.range(key(self.rounds.start)..key(self.rounds.end));
-            blocks.map(|(_, block)| block).collect()
+            self.range(name, self.rounds.clone()).collect()
         };
         let blocks: Vec<Vec<&Outline>> = names.iter().map(of_launch).collect();
         let unsteady = Unsteady::of(&blocks).filter(|unsteady| !unsteady.disturbed.is_empty());

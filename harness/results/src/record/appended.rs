@@ -44,7 +44,7 @@ fn parse_plain<T: DeserializeOwned>(lines: &[u8]) -> Option<Vec<T>> {
         .ok()
         .filter(|text| !text.contains('"') && !text.contains('\r'))?;
     let columns = text.lines().next()?.split(',').count();
-    let mut record = csv::StringRecord::with_capacity(text.len(), columns);
+    let mut record = csv::StringRecord::with_capacity(text.lines().next()?.len(), columns);
     let parse = |line: &str| {
         record.clear();
         line.split(',').for_each(|field| record.push_field(field));

@@ -15,8 +15,9 @@ pub(super) const RANKS: &str = "ranks.csv";
 pub(super) const CONDITIONS: &str = "conditions.csv";
 pub(super) const LATENCIES: &str = "latencies.hlog";
 
-/// So many blocks of a table are read at once, in parallel.
-const BATCH: usize = 256;
+/// So many blocks of a table are parsed at once, in parallel, or fewer with so many bytes.
+const BATCH_BLOCKS: usize = 256;
+const BATCH_BYTES: usize = 4 << 20;
 
 /// The tables of blocks, in the order in which a block is appended: with its samples it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,34 +128,57 @@ pub(super) struct FoundInTable {
 
 /// Reads a table.
 pub(super) fn found_in(table: Table, file: &Appended) -> Result<FoundInTable, RecordError> {
-    let FoundInTable { mut blocks, mut dropped, mut latency_log } = FoundInTable::default();
+    let mut found = FoundInTable::default();
     if table == Table::Latencies {
-        let header = |line: &[u8]| latency_log.read(line);
-        file.each_interval(header, &mut dropped, |key, lines| {
-            blocks.push((key, lines, Told::Place));
+        let header = |line: &[u8]| found.latency_log.read(line);
+        file.each_interval(header, &mut found.dropped, |key, lines| {
+            found.blocks.push((key, lines, Told::Place));
         })?;
-        return Ok(FoundInTable { blocks, dropped, latency_log });
+        return Ok(found);
     }
-    let mut batch = Vec::with_capacity(BATCH);
+    let (mut batch, mut batch_bytes) = (Vec::new(), 0);
     let mut read = |batch: &mut Vec<(Key, Lines, Vec<u8>)>| {
-        let told = batch.par_iter().map(|(_, lines, text)| told(table, file, *lines, text));
-        // The first problem of the file, if there are several.
-        let told: Vec<Result<Told, RecordError>> = told.collect();
-        for ((key, lines, _), told) in batch.drain(..).zip(told) {
-            blocks.push((key, lines, told?));
+        let parsed = batch.par_iter().map(|(_, lines, text)| parse_block(table, file, *lines, text));
+        let parsed: Vec<Result<Told, RecordError>> = parsed.collect();
+        for ((key, lines, _), told) in batch.drain(..).zip(parsed) {
+            found.blocks.push((key, lines, told?));
         }
         Ok(())
     };
-    file.each_block(&table.header(), &mut dropped, |key, lines, text| {
+    let ended = file.each_block(&table.header(), &mut found.dropped, |key, lines, mut text| {
+        text.truncate(needed_bytes(table, &text));
+        text.shrink_to_fit();
+        batch_bytes += text.len();
         batch.push((key, lines, text));
-        if batch.len() == BATCH { read(&mut batch) } else { Ok(()) }
-    })?;
+        if batch.len() < BATCH_BLOCKS && batch_bytes < BATCH_BYTES {
+            return Ok(());
+        }
+        batch_bytes = 0;
+        read(&mut batch)
+    });
+    // A problem in what was read before comes first.
     read(&mut batch)?;
-    Ok(FoundInTable { blocks, dropped, latency_log })
+    ended?;
+    Ok(found)
 }
 
-/// Reads the lines of a block in a table of CSV.
-fn told(table: Table, file: &Appended, lines: Lines, text: &[u8]) -> Result<Told, RecordError> {
+/// So much of the text of a block is to be parsed.
+fn needed_bytes(table: Table, text: &[u8]) -> usize {
+    match table {
+        Table::Messages | Table::Latencies => 0,
+        // Each line says how many ranks there are.
+        Table::Ranks => text.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1),
+        Table::Samples | Table::Conditions => text.len(),
+    }
+}
+
+/// Parses what is needed of a block's lines.
+fn parse_block(
+    table: Table,
+    file: &Appended,
+    lines: Lines,
+    text: &[u8],
+) -> Result<Told, RecordError> {
     Ok(match table {
         Table::Samples => {
             let samples: Vec<Sample> = file.parse(text, lines.start)?;
@@ -162,9 +186,7 @@ fn told(table: Table, file: &Appended, lines: Lines, text: &[u8]) -> Result<Told
             Told::Samples { outline: Box::new(Outline::of(&samples, 0, None)), messages }
         }
         Table::Ranks => {
-            // Each says how many there are.
-            let first = text.split_inclusive(|&byte| byte == b'\n').next();
-            let first: Vec<RankBlock> = file.parse(first.unwrap_or_default(), lines.start)?;
+            let first: Vec<RankBlock> = file.parse(text, lines.start)?;
             Told::Ranks(first.first().map_or(0, |first| first.ranks))
         }
         Table::Conditions => Told::Conditions(file.parse(text, lines.start)?.pop().map(Box::new)),

@@ -98,7 +98,10 @@ impl Question {
 fn faster_network(question: &mut Question) {
     let machine = &mut question.machine;
     let double = |network: &mut Protocols| {
-        network.values_mut().for_each(|protocol| protocol.bandwidth_gb_s.value *= 2.0);
+        for protocol in network.values_mut() {
+            protocol.bandwidth_gb_s.value *= 2.0;
+            protocol.alone_gb_s.iter_mut().for_each(|alone| alone.value *= 2.0);
+        }
     };
     machine.network.iter_mut().for_each(double);
     for shared in
