@@ -61,9 +61,8 @@ impl Sweep<'_> {
     ) -> Result<(Option<Again>, Option<String>), RecordError> {
         let names: Vec<String> =
             self.settings.iter().map(|setting| setting.key.case.clone()).collect();
-        let of_launch = |name: &String| -> Vec<&Outline> {
-            self.range(name, self.rounds.clone()).collect()
-        };
+        let of_launch =
+            |name: &String| -> Vec<&Outline> { self.range(name, self.rounds.clone()).collect() };
         let blocks: Vec<Vec<&Outline>> = names.iter().map(of_launch).collect();
         let unsteady = Unsteady::of(&blocks).filter(|unsteady| !unsteady.disturbed.is_empty());
         let Some(unsteady) = unsteady else { return Ok((None, None)) };

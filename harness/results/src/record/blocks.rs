@@ -138,7 +138,8 @@ pub(super) fn found_in(table: Table, file: &Appended) -> Result<FoundInTable, Re
     }
     let (mut batch, mut batch_bytes) = (Vec::new(), 0);
     let mut read = |batch: &mut Vec<(Key, Lines, Vec<u8>)>| {
-        let parsed = batch.par_iter().map(|(_, lines, text)| parse_block(table, file, *lines, text));
+        let parsed =
+            batch.par_iter().map(|(_, lines, text)| parse_block(table, file, *lines, text));
         let parsed: Vec<Result<Told, RecordError>> = parsed.collect();
         for ((key, lines, _), told) in batch.drain(..).zip(parsed) {
             found.blocks.push((key, lines, told?));

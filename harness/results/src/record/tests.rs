@@ -115,6 +115,44 @@ fn a_malformed_line_is_named() {
     );
 }
 
+/// Blocks are parsed in batches, in parallel.
+#[test]
+fn more_blocks_than_a_batch_are_read_again_and_the_first_problem_of_a_file_is_named() {
+    const BLOCKS: usize = 600;
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("run");
+    written(&folder);
+    let append = |name: &str, bytes: &dyn Fn(&Block) -> Vec<u8>| {
+        let path = folder.join(name);
+        let mut text = fs::read(&path).unwrap();
+        (2..BLOCKS).for_each(|number| text.extend(bytes(&block("a", number, 2))));
+        fs::write(&path, text).unwrap();
+    };
+    append(SAMPLES, &|block| csv_bytes(&block.samples, false));
+    append(MESSAGES, &|block| csv_bytes(&block.messages, false));
+    append(RANKS, &|block| csv_bytes(&block.ranks, false));
+    append(CONDITIONS, &|block| csv_bytes(block.conditions.as_slice(), false));
+    let log = fs::read_to_string(folder.join(LATENCIES)).unwrap();
+    let first = log.lines().find(|line| line.starts_with("Tag=a#0,")).unwrap();
+    append(LATENCIES, &|block| {
+        let tag = format!("Tag=a#{},", block.samples[0].block);
+        (first.replacen("Tag=a#0,", &tag, 1) + "\n").into_bytes()
+    });
+    let (_, earlier) = Store::resume(&folder, 2).unwrap();
+    assert_eq!((earlier.dropped, earlier.blocks.len()), (Vec::new(), BLOCKS + 1));
+    let path = folder.join(SAMPLES);
+    let text = fs::read_to_string(&path).unwrap();
+    let line = 1 + text.lines().position(|line| line.starts_with("a,300,")).unwrap();
+    for later in ["a,400,x,", "no,key,"] {
+        let wrong = text.replacen("\na,300,", "\na,300,x,", 1);
+        let wrong = wrong.replacen("\na,400,", &format!("\n{later}"), 1);
+        fs::write(&path, wrong).unwrap();
+        let Err(error) = Store::resume(&folder, 2) else { panic!("it was resumed") };
+        let expected = format!("samples.csv:{line}: ");
+        assert!(error.to_string().contains(&expected), "{error}, expected {expected}");
+    }
+}
+
 /// A folder that another version has begun is left as it is.
 #[test]
 fn other_columns_are_refused() {
