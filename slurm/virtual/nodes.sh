@@ -106,7 +106,7 @@ address add $subnet.$1/24 dev eth0
 link set lo up
 link set eth0 up
 END
-    # Every kernel has reno. The host may have bbr, which sends a stream that begins anew below the link's rate.
+    # Every kernel has reno. With bbr, messages that go to one partner after another do not fill the link.
     nsenter --net="/run/netns/$tag-n$1" bash -c 'echo reno >/proc/sys/net/ipv4/tcp_congestion_control' ||
         echo "virtual-cluster: n$1 keeps the host's congestion control of TCP" >&2
     hold "n$1"

@@ -190,7 +190,7 @@ impl Sweep<'_> {
                 break;
             }
             for (order, index) in plan.order(block).into_iter().enumerate() {
-                // Blocks that are there take no time, so there may be time for them.
+                // A block that is there needs no time, and may still lack its case's row.
                 if self.is_to_measure(index, block) {
                     let before = (block - self.rounds.start) * plan.cases.len();
                     progress.set_position((before + order) as u64);
@@ -202,9 +202,9 @@ impl Sweep<'_> {
                 }
                 self.measure(index, block, order)?;
             }
-            // What follows may set blocks aside, or end the launch.
-            let base = self.base.unwrap_or_default();
-            left = left.or_else(|| self.is_to_stop(course, base));
+            // What follows may set blocks aside, or end the launch. Any case tells about how long a block takes.
+            let any = self.base.unwrap_or_default();
+            left = left.or_else(|| self.is_to_stop(course, any));
             let is_longer = left.is_none() && self.lengthen_warmup()?;
             block = if is_longer { self.rounds.start } else { block + 1 };
         }

@@ -104,15 +104,14 @@ impl Found {
 
 /// What the lines of a block in one table tell, beside where they are.
 pub(super) enum Told {
+    /// Nothing else is needed.
     Place,
     /// How many ranks there are.
     Ranks(usize),
+    /// What the system did besides.
     Conditions(Option<Box<Conditions>>),
     /// The outline without ranks and conditions, and the number of messages.
-    Samples {
-        outline: Box<Outline>,
-        messages: usize,
-    },
+    Samples { outline: Box<Outline>, messages: usize },
 }
 
 /// What a table has of its blocks.
