@@ -367,7 +367,7 @@ impl Session<'_> {
         }
         folder.store.write_whole(
             "bandwidth.csv",
-            &table(&bandwidth.rows(SpeedChange::default()), &columns()),
+            &table(&bandwidth.rows(&SpeedChange::default()), &columns()),
         )?;
         folder.store.write_whole("summary.txt", summary::text(&rows).as_bytes())?;
         let conclusion = summary::conclusion(&rows);

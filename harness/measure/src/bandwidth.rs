@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 
 use crate::config::Case;
+use crate::round_effect::Round;
 use crate::steadiness::SpeedChange;
 use results::block::Message;
 use results::nested::{BLOCKS_MIN, Level, Nested};
@@ -75,13 +76,15 @@ impl Octave {
         }
     }
 
+    fn rounds(&self) -> BTreeSet<Round> {
+        self.kept.iter().map(|message| (message.launch, message.round)).collect()
+    }
+
     /// Speeds by launch, and by what is independent within one, and whether that is rounds. What disturbs a round concerns all
     /// its cases, so rounds are, if there are enough of them. Blocks of different cases in fewer rounds tell about these rounds
     /// only.
     fn speeds(&self) -> (Nested, bool) {
-        let rounds: BTreeSet<(usize, usize)> =
-            self.kept.iter().map(|message| (message.launch, message.round)).collect();
-        let by_round = rounds.len() >= BLOCKS_MIN;
+        let by_round = self.rounds().len() >= BLOCKS_MIN;
         let unit = |message: &Kept| if by_round { message.round } else { message.block };
         let speeds: Nested = self
             .kept
@@ -131,7 +134,7 @@ impl Bandwidth {
 
     /// A row per topology, algorithm and octave of size, with intervals that the machine's change of speed leaves. Octaves
     /// with fewer than 6 messages are left out.
-    pub fn rows(self, change: SpeedChange) -> Vec<MessageRow> {
+    pub fn rows(self, change: &SpeedChange) -> Vec<MessageRow> {
         let Bandwidth { groups, octaves, .. } = self;
         let octaves: Vec<((usize, u32), Octave)> =
             octaves.into_iter().filter(|(_, octave)| octave.count >= SAMPLES_MIN).collect();
@@ -141,12 +144,12 @@ impl Bandwidth {
 }
 
 /// The row of an octave.
-fn row(group: &Group, log2: u32, octave: Octave, change: SpeedChange) -> Option<MessageRow> {
+fn row(group: &Group, log2: u32, octave: Octave, change: &SpeedChange) -> Option<MessageRow> {
     let Case { transport, topology, algorithm, .. } = &group.case;
     let StepSetting { mut key, run, training, framework, .. } = group.setting.clone();
     let (speed, level) = octave.summary()?;
-    let stays = change.against(level).is_none();
-    let speed = Summary { p50_interval: speed.p50_interval.filter(|_| stays), ..speed };
+    let stays = |interval| change.interval(level, speed.p50, interval, octave.rounds());
+    let speed = Summary { p50_interval: speed.p50_interval.and_then(stays), ..speed };
     let interval_over = speed.p50_interval.map_or("", |_| level);
     let mut sizes: Vec<usize> = octave.kept.iter().map(|message| message.size_bytes).collect();
     sizes.sort_unstable();

@@ -1,6 +1,5 @@
 //! Measuring.
 
-pub mod agreement;
 pub mod back_ends;
 pub mod bandwidth;
 pub mod block;
@@ -13,10 +12,12 @@ pub mod drift;
 pub mod environment;
 pub mod executor;
 pub mod fastest;
+pub mod few_blocks;
 pub mod laboratory;
 pub mod machine_calibration;
 pub mod plan;
 pub mod precedence;
+pub mod round_effect;
 pub mod spread;
 pub mod steadiness;
 pub mod summary;

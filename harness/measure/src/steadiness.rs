@@ -3,10 +3,11 @@
 //! Blocks follow each other in time. Each is compared with the usual block of its case, so that cases do not matter, and
 //! the series is divided where its level changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
+use crate::round_effect::{Round, RoundEffect};
 use results::block::Outline;
 use results::conditions::Conditions;
 use results::levels::{Segment, segments};
@@ -145,38 +146,86 @@ impl Unsteady {
     }
 }
 
-/// By how much a machine changed its speed, in percent; see [`Unsteady::change_percent`]. Blocks at different speeds are not
-/// alike, and a machine that drifts may be elsewhere next, so medians lose their intervals. An interval over launches stays
-/// if the speed changed between launches only.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What a machine that changed its speed does to intervals. Blocks at different speeds are not alike, and a machine that drifts
+/// may be elsewhere next. Where rounds tell by how much ([`RoundEffect`]), intervals over blocks and launches contain it;
+/// elsewhere medians lose their intervals. An interval over launches stays as it is if the speed changed between launches only.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpeedChange {
+    /// In percent; see [`Unsteady::change_percent`].
     at_all: Option<f64>,
+    /// The same within launches.
     within_launches: Option<f64>,
+    /// By how much rounds differ.
+    rounds: Option<RoundEffect>,
 }
 
 impl SpeedChange {
-    /// From all blocks of each case, and what [`Unsteady::of`] found in them.
+    /// From the blocks of each case of a sweep, in rounds, and what [`Unsteady::of`] found in them.
     pub fn of(unsteady: Option<&Unsteady>, cases: &[Vec<&Outline>]) -> SpeedChange {
+        // Medians hardly see brief disturbances.
+        let brief: BTreeSet<(&str, usize)> = unsteady
+            .filter(|unsteady| unsteady.is_brief())
+            .into_iter()
+            .flat_map(|unsteady| &unsteady.disturbed)
+            .map(|(case, block)| (case.as_str(), *block))
+            .collect();
+        let counts = |block: &&Outline| !brief.contains(&(block.case.as_str(), block.block));
+        let others: Vec<Vec<&Outline>> =
+            cases.iter().map(|blocks| blocks.iter().copied().filter(counts).collect()).collect();
+        SpeedChange { rounds: RoundEffect::of(&others), ..SpeedChange::of_search(unsteady, cases) }
+    }
+
+    /// From the blocks of each case of a search, which has no rounds.
+    pub fn of_search(unsteady: Option<&Unsteady>, cases: &[Vec<&Outline>]) -> SpeedChange {
         let percent =
             |unsteady: &Unsteady| (!unsteady.is_brief()).then(|| unsteady.change_percent());
         SpeedChange {
             at_all: unsteady.and_then(percent),
             within_launches: Unsteady::within_launches(cases).as_ref().and_then(percent),
+            rounds: None,
         }
     }
 
-    /// The change that takes an interval away which is over this level; none if it stays.
-    pub fn against(self, level: &str) -> Option<f64> {
+    /// By how much rounds differ, if they do.
+    pub fn rounds(&self) -> Option<&RoundEffect> {
+        self.rounds.as_ref()
+    }
+
+    /// By how much the speed changed, in percent, as far as it concerns an interval over this level.
+    fn against(&self, level: &str) -> Option<f64> {
         if level == Level::Launch.plural() { self.within_launches } else { self.at_all }
     }
 
-    /// Rows without the intervals of their medians that do not stay.
-    pub fn withhold_intervals(self, mut rows: Vec<StepRow>) -> Vec<StepRow> {
+    /// What becomes of the interval of a median over this level, from these rounds; none if it does not stay.
+    pub fn interval(
+        &self,
+        level: &str,
+        p50: f64,
+        interval: (f64, f64),
+        rounds: impl IntoIterator<Item = Round>,
+    ) -> Option<(f64, f64)> {
+        let is_over_rounds = [Level::Block, Level::Launch].map(Level::plural).contains(&level);
+        match &self.rounds {
+            Some(effect) if is_over_rounds => Some(effect.widened(p50, interval, rounds)),
+            _ => self.against(level).is_none().then_some(interval),
+        }
+    }
+
+    /// Rows with what becomes of the intervals of their medians. `rounds` gives those of a case.
+    pub fn applied(
+        &self,
+        mut rows: Vec<StepRow>,
+        rounds: impl Fn(&str) -> Vec<Round>,
+    ) -> Vec<StepRow> {
         for row in &mut rows {
+            let rounds = rounds(row.case());
             let Some(result) = row.outcome.right_mut() else { continue };
-            let Some(percent) = self.against(&result.confidence.interval_over) else { continue };
-            result.withhold_intervals();
-            result.confidence.speed_change_percent = Some(percent);
+            let level = result.confidence.interval_over.clone();
+            let of = |p50: f64, interval| self.interval(&level, p50, interval, rounds.clone());
+            result.confidence.speed_change_percent = self.against(&level);
+            if !result.replace_intervals(of) {
+                result.withhold_intervals();
+            }
             *row = row.clone().rounded();
         }
         rows
@@ -397,7 +446,7 @@ mod tests {
             let all: Vec<Vec<&Outline>> =
                 all.iter().map(|blocks| blocks.iter().collect()).collect();
             let unsteady = Unsteady::of(&all).unwrap();
-            SpeedChange::of(Some(&unsteady), &all).against("blocks")
+            SpeedChange::of_search(Some(&unsteady), &all).against("blocks")
         };
         let mut brief = vec![1.0; 40];
         brief[20] = 1.3;

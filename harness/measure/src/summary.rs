@@ -234,10 +234,7 @@ fn part(rows: &[&StepRow], text: &mut String) {
         return;
     };
     if !is_ranked(rows, time) {
-        let _ = writeln!(
-            text,
-            "  fewer than 6 steps per case: no interval, so nothing can be ranked; the shortest was"
-        );
+        let _ = writeln!(text, "  one block per case: nothing can be ranked; the shortest was");
         line(best, "", "", text);
         return;
     }
@@ -256,29 +253,22 @@ fn part(rows: &[&StepRow], text: &mut String) {
         );
     }
     defaults(rows, best, text);
+    let without = if time.p50_interval.is_none() { "times have no interval: " } else { "" };
     if let Some(change) = Change::of(rows, best) {
-        let _ = writeln!(text, "  (times have no interval: {change})");
+        let _ = writeln!(text, "  ({without}{change})");
         if change.is_more_than_the_effect() {
             let _ = writeln!(text, "  (nothing is recommended)");
         }
-    } else if time.p50_interval.is_none() {
-        let _ = writeln!(
-            text,
-            "  (times have no interval: blocks of a case differ by more than their steps do)"
-        );
+    } else if !without.is_empty() {
+        let _ = writeln!(text, "  ({without}too few blocks)");
     }
     let _ = writeln!(text, "  ({})", scope(rows));
 }
 
 /// Settings can be told apart: times have intervals, or were compared with the fastest round by round.
 fn is_ranked(rows: &[&StepRow], best: &Summary) -> bool {
-    best.p50_interval.is_some()
-        || rows.iter().any(|row| lost_interval(row) && over_best_low(row).is_some())
-}
-
-/// The row has no interval because the machine changed its speed, or its blocks differ by more than their steps.
-fn lost_interval(row: &StepRow) -> bool {
-    row.outcome.right().is_some_and(StepResult::lost_interval)
+    let is_compared = |row: &&StepRow| row.outcome.right().is_some_and(StepResult::is_compared);
+    best.p50_interval.is_some() || rows.iter().any(is_compared)
 }
 
 /// The lower end of a row's time over that of the fastest, if they were compared round by round.
@@ -586,6 +576,7 @@ mod tests {
             let mut row = row("ring", mib, ms, None);
             let result = row.outcome.right_mut().unwrap();
             result.times = Times::of(&Summary { p50, ..Summary::default() });
+            result.effort.blocks = 2;
             result.confidence.speed_change_percent = Some(percent);
             result.confidence.over_best = Some(over_best);
             result.confidence.over_best_low = Some(over_best - 0.02);

@@ -14,7 +14,6 @@ use rand::RngCore;
 use rayon::prelude::*;
 
 pub use self::again::Again;
-use crate::agreement::BlocksDiffer;
 use crate::bandwidth::Bandwidth;
 use crate::block::{Context, Position, block_of};
 use crate::case_result::row_of;
@@ -22,7 +21,9 @@ use crate::config::{Measure, Timelines};
 use crate::drift::Drift;
 use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
 use crate::fastest;
+use crate::few_blocks::FewBlocks;
 use crate::plan::Plan;
+use crate::round_effect::{Round, RoundEffect};
 use crate::spread::Spread;
 use crate::steadiness::{SpeedChange, Unsteady};
 use crate::warmup::Warmup;
@@ -60,8 +61,10 @@ pub struct Report {
     pub drift: Option<Drift>,
     /// Where the spread of the times comes from.
     pub spread: Option<Spread>,
-    /// Blocks of a case differ by more than their steps do, so that medians of few blocks have no interval.
-    pub blocks_differ: Option<BlocksDiffer>,
+    /// By how much rounds differ, which intervals contain.
+    pub round_effect: Option<RoundEffect>,
+    /// Cases whose blocks are too few for an interval.
+    pub few_blocks: Option<FewBlocks>,
     /// Blocks at another speed than most, which this launch has measured again.
     pub again: Option<Again>,
     /// Whether the machine changed its speed over the blocks that count.
@@ -229,18 +232,17 @@ impl Sweep<'_> {
             rows.iter().map(|row| self.own(row.case(), usize::MAX)).collect();
         let unsteady = Unsteady::of(&blocks);
         let change = SpeedChange::of(unsteady.as_ref(), &blocks);
-        let bandwidth = self.bandwidth(change)?;
+        let bandwidth = self.bandwidth(&change)?;
         let rows = fastest::compared(rows, |case| times_us(case).rounds());
-        let rows = change.withhold_intervals(rows);
-        let blocks_differ = BlocksDiffer::of(rows.iter().map(|row| times_us(row.case())));
-        let rows = match blocks_differ {
-            Some(_) => BlocksDiffer::withhold_intervals(rows),
-            None => rows,
+        let rounds = |case: &str| -> Vec<Round> {
+            self.own(case, usize::MAX).iter().map(|block| (block.launch, block.block)).collect()
         };
+        let rows = change.applied(rows, rounds);
         let spread = Spread::of(rows.iter().map(|row| times_us(row.case())));
         let by_case: HashMap<&str, &StepRow> = rows.iter().map(|row| (row.case(), row)).collect();
         let of = |case: &String| by_case.get(&**case).map(|&row| Row::Step(row.clone()));
         let lines: Vec<Row> = self.done.iter().filter_map(of).collect();
+        let few_blocks = FewBlocks::of(&rows);
         let warmup = self.warmup();
         self.store.replace_rows(&lines)?;
         let wants_launch = wants_launch && left.is_some();
@@ -250,7 +252,8 @@ impl Sweep<'_> {
             bandwidth,
             drift,
             spread,
-            blocks_differ,
+            round_effect: change.rounds().cloned(),
+            few_blocks,
             again,
             unsteady,
             warmup,
@@ -420,7 +423,7 @@ impl Sweep<'_> {
     }
 
     /// Of the messages of every case that is right, in the order of the plan.
-    fn bandwidth(&self, change: SpeedChange) -> Result<Vec<MessageRow>, RecordError> {
+    fn bandwidth(&self, change: &SpeedChange) -> Result<Vec<MessageRow>, RecordError> {
         let mut bandwidth = Bandwidth::default();
         for (planned, setting) in self.plan.cases.iter().zip(&self.settings) {
             let name = &setting.key.case;

@@ -38,7 +38,7 @@ const SAMPLES_MAX: usize = 4_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// Samples of fewer than five blocks.
+    /// Samples of a single block: fewer than five blocks have none.
     Sample,
     /// Blocks of one launch or two.
     Block,
@@ -100,8 +100,9 @@ impl Nested {
         }
     }
 
-    /// The 95 % interval of the median over units of [`Nested::level`]. That of samples is exact if they are independent,
-    /// and there is none below six of them.
+    /// The 95 % interval of the median over units of [`Nested::level`]. Samples have one in a single block of at least
+    /// [`CORRELATED_MIN`], exact if they are independent. Shorter blocks do not show whether they are, and a few blocks do not
+    /// show how much blocks differ.
     pub fn interval(&self) -> Option<(f64, f64)> {
         match self.level() {
             Level::Sample => self.of_samples(),
@@ -115,26 +116,22 @@ impl Nested {
         }
     }
 
-    /// By order statistics of as many independent samples as these are worth.
+    /// By order statistics of as many independent samples as those of a single block are worth.
     fn of_samples(&self) -> Option<(f64, f64)> {
-        let mut sorted: Vec<f64> = self.blocks().flatten().copied().collect();
+        let (block, None) = ({ self.blocks() }.next()?, self.blocks().nth(1)) else { return None };
+        if block.len() < CORRELATED_MIN {
+            return None;
+        }
+        let mut sorted = block.clone();
         sorted.sort_by(f64::total_cmp);
         let count = sorted.len();
-        let effective = ((count as f64 / self.samples_for_one()) as usize).min(count);
+        let effective = ((count as f64 / samples_for_one(block)) as usize).min(count);
         let (low, high) = interval_ranks(effective, 0.5)?;
         // The same shares of the sample, rounded outwards.
         let share = count as f64 / effective as f64;
         let low = ((low as f64 * share).floor() as usize).clamp(1, count);
         let high = (((high - 1) as f64 * share).ceil() as usize + 1).clamp(1, count);
         Some((sorted[low - 1], sorted[high - 1]))
-    }
-
-    /// How many samples of a block tell as much as one independent sample, from their correlation with the next; 1 where
-    /// blocks are too short to show it.
-    fn samples_for_one(&self) -> f64 {
-        let of_block = self.blocks().filter_map(|block| autocorrelation(block));
-        let correlation = median(of_block.collect()).unwrap_or(0.0).clamp(0.0, 0.99);
-        (1.0 + correlation) / (1.0 - correlation)
     }
 
     /// How much of the variance is between launches, blocks and steps; `None` for fewer than two blocks, or values that
@@ -151,12 +148,7 @@ impl Nested {
         }
         let mut blocks = self.blocks();
         let (block, None) = (blocks.next()?, blocks.next()) else { return None };
-        (block.len() >= CORRELATED_MIN).then(|| block.len() as f64 / self.samples_for_one())
-    }
-
-    /// By how much the ranks of samples differ between blocks; `None` for fewer than two blocks or samples of a block.
-    pub fn block_ranks(&self) -> Option<BlockRanks> {
-        BlockRanks::of(&self.blocks().collect::<Vec<_>>())
+        (block.len() >= CORRELATED_MIN).then(|| block.len() as f64 / samples_for_one(block))
     }
 
     /// The median of each block.
@@ -200,6 +192,12 @@ impl Nested {
 
 /// Shorter blocks do not show their autocorrelation.
 pub const CORRELATED_MIN: usize = 20;
+
+/// How many samples of a block tell as much as one independent sample, from their correlation with the next.
+fn samples_for_one(block: &[f64]) -> f64 {
+    let correlation = autocorrelation(block).unwrap_or(0.0).clamp(0.0, 0.99);
+    (1.0 + correlation) / (1.0 - correlation)
+}
 
 /// The correlation of values with the next ones, if they are enough; without its bias towards negative values.
 fn autocorrelation(values: &[f64]) -> Option<f64> {
@@ -466,45 +464,6 @@ impl Components {
             step: parts[2] / variance,
             effective_samples: one / variance,
         })
-    }
-}
-
-/// The statistic of Kruskal and Wallis, which compares the ranks of samples of different blocks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlockRanks {
-    /// The statistic minus its mean for blocks that are alike.
-    pub excess: f64,
-    /// Its variance for such blocks.
-    pub variance: f64,
-}
-
-impl BlockRanks {
-    /// With mean and variance by W. H. Kruskal and W. A. Wallis, "Use of Ranks in One-Criterion Variance Analysis", Journal
-    /// of the American Statistical Association 47, 1952, section 2.
-    fn of(blocks: &[&Vec<f64>]) -> Option<BlockRanks> {
-        let sizes: Vec<f64> = blocks.iter().map(|block| block.len() as f64).collect();
-        let (groups, all) = (sizes.len() as f64, sizes.iter().sum::<f64>());
-        if groups < 2.0 || sizes.iter().any(|&size| size < 2.0) {
-            return None;
-        }
-        let mut sorted: Vec<(f64, usize)> = Vec::new();
-        for (block, samples) in blocks.iter().enumerate() {
-            sorted.extend(samples.iter().map(|&value| (value, block)));
-        }
-        sorted.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let mut rank_sums = vec![0.0; blocks.len()];
-        sorted.iter().enumerate().for_each(|(rank, &(_, block))| rank_sums[block] += rank as f64);
-        let middle = (all - 1.0) / 2.0;
-        let squares = rank_sums.iter().zip(&sizes);
-        let squares: f64 = squares.map(|(sum, size)| (sum - middle * size).powi(2) / size).sum();
-        let statistic = 12.0 / (all * (all + 1.0)) * squares;
-        let inverses: f64 = sizes.iter().map(|size| size.recip()).sum();
-        let polynomial = 3.0 * groups * groups - 6.0 * groups
-            + all * (2.0 * groups * groups - 6.0 * groups + 1.0);
-        let variance = 2.0 * (groups - 1.0)
-            - 2.0 * polynomial / (5.0 * all * (all + 1.0))
-            - 6.0 / 5.0 * inverses;
-        Some(BlockRanks { excess: statistic - (groups - 1.0), variance })
     }
 }
 

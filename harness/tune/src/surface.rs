@@ -8,7 +8,6 @@ use rand::RngCore;
 use thiserror::Error;
 
 use super::grid::Grid;
-use measure::agreement::BlocksDiffer;
 use measure::block::{Context, Position, block_of};
 use measure::case_result::row_of;
 use measure::executor::{BlockExecutor, BlockRequest, BlockResult};
@@ -134,7 +133,7 @@ impl<'m, 's> Measured<'m, 's> {
         Ok(rows)
     }
 
-    /// Rows without the intervals that a change of the machine's speed, or blocks that differ, take away, as in a sweep.
+    /// Rows without the intervals that a change of the machine's speed takes away.
     fn withheld(&self, rows: BTreeMap<usize, StepRow>) -> BTreeMap<usize, StepRow> {
         let outlines: Vec<Vec<Outline>> = rows
             .keys()
@@ -142,13 +141,9 @@ impl<'m, 's> Measured<'m, 's> {
             .collect();
         let blocks: Vec<Vec<&Outline>> =
             outlines.iter().map(|blocks| blocks.iter().collect()).collect();
-        let change = SpeedChange::of(self.unsteady().as_ref(), &blocks);
+        let change = SpeedChange::of_search(self.unsteady().as_ref(), &blocks);
         let (settings, rows): (Vec<usize>, Vec<StepRow>) = rows.into_iter().unzip();
-        let rows = change.withhold_intervals(rows);
-        let rows = match BlocksDiffer::of(blocks.iter().map(|blocks| Outline::nested(blocks))) {
-            Some(_) => BlocksDiffer::withhold_intervals(rows),
-            None => rows,
-        };
+        let rows = change.applied(rows, |_| Vec::new());
         settings.into_iter().zip(rows).collect()
     }
 

@@ -24,7 +24,7 @@ use super::tune::duration;
 use super::{Exit, configuration, not_for, usage, voice};
 use measure::back_ends::has_processes;
 use measure::calibrate;
-use measure::config::{Config, Timelines};
+use measure::config::{Config, Measure, Timelines};
 use measure::environment::Environment;
 use measure::executor;
 use measure::plan::Plan;
@@ -212,8 +212,11 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     }
     plan.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
     let short = short_budget(&plan, arguments.budget);
-    let short = short.into_iter().chain(no_interval(&plan, arguments.budget));
-    short.for_each(|warning| say(&format!("warning: {warning}")));
+    // Two blocks are compared round by round, and the summary says that they have no interval.
+    let Measure { launches, blocks_max, .. } = plan.config.measure;
+    let is_ranked = launches * blocks_max > 1 && arguments.budget.is_none();
+    let few = no_interval(&plan, arguments.budget).filter(|_| !is_ranked);
+    short.into_iter().chain(few).for_each(|warning| say(&format!("warning: {warning}")));
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(usage(format!(
             "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \
@@ -291,9 +294,10 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let unsteady = report.unsteady.map(|unsteady| unsteady.to_string());
     let again = report.again.map(|again| again.to_string());
     let warmup = report.warmup.map(|warmup| warmup.to_string());
-    let differ = report.blocks_differ.map(|differ| differ.to_string());
+    let rounds = report.round_effect.map(|effect| effect.to_string());
+    let few = report.few_blocks.map(|few| few.to_string());
     let limits: Vec<String> =
-        [spread, drift, again, unsteady, differ, warmup].into_iter().flatten().collect();
+        [spread, drift, again, unsteady, rounds, few, warmup].into_iter().flatten().collect();
     let text = limits.iter().fold(summary::text(&report.rows), |text, limit| text + limit + "\n");
     let mut conclusion = summary::conclusion(&report.rows);
     conclusion.limits.extend(limits);
@@ -311,10 +315,10 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         return Ok(Exit::Left);
     }
     Ok(exit(report.rows.iter().map(|row| {
-        let is_ranked = row.outcome.measured().is_some_and(|result| {
-            let is_compared = result.lost_interval() && result.confidence.over_best_low.is_some();
-            result.times.time_us_p50_low.is_some() || is_compared
-        });
+        let is_ranked = row
+            .outcome
+            .measured()
+            .is_some_and(|result| result.times.time_us_p50_low.is_some() || result.is_compared());
         (row.outcome.status(), is_ranked)
     })))
 }

@@ -43,19 +43,8 @@ fn a_sweep_leaves_rows_samples_and_provenance() {
         assert_eq!((row["emulated"].as_str(), row["source"].as_str()), ("true", "measured"));
         assert_eq!((row["ranks"].as_str(), row["stop_reason"].as_str()), ("4", "count"));
         let number = |name: &str| row[name].parse::<f64>().unwrap();
-        // A machine that changed its speed leaves no interval, and nor do blocks that differ by more than their steps.
-        if !row["interval_over"].is_empty() {
-            assert!(number("time_us_p50_low") <= number("time_us_p50"));
-            assert!(row["speed_change_percent"].is_empty() && row["interval_over"] == "steps");
-        } else {
-            assert!(row["time_us_p50_low"].is_empty());
-            let words = if row["speed_change_percent"].is_empty() {
-                "blocks: those of a case differ by more than their steps do (8 cases; "
-            } else {
-                "the machine changed its speed: of 16 blocks"
-            };
-            assert!(ended.stdout.contains(words), "{}", ended.stdout);
-        }
+        // Two blocks do not show how much blocks differ.
+        assert_eq!((row["interval_over"].as_str(), row["time_us_p50_low"].as_str()), ("", ""));
         assert!(number("time_us_p50") >= number("bound_us"), "no step beats its own computation");
         let (reduction_us, data_us) = (number("reduction_us_p50"), number("data_us_p50"));
         assert!((0.0..=data_us).contains(&reduction_us), "a part of the allreduces");
@@ -69,7 +58,8 @@ fn a_sweep_leaves_rows_samples_and_provenance() {
         assert_eq!(bytes, 6.0 * 7229.0 * 4.0);
     }
     assert_eq!(sweep.read("out/samples.csv").lines().count(), 1 + 8 * 2 * 3);
-    assert!(ended.stdout.contains("best") || ended.stdout.contains("fewer than 6"));
+    assert!(ended.stdout.contains("  best "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("blocks: 8 cases have fewer than 5, "), "{}", ended.stdout);
     assert!(ended.stdout.contains("best for this engine on this machine, not for a cluster"));
     assert_eq!(sweep.read("out/summary.txt") + "results in out\n", ended.stdout);
     let provenance: Value = serde_json::from_str(&sweep.read("out/provenance.json")).unwrap();
@@ -284,8 +274,9 @@ fn launches_follow_each_other() {
         let of = |column: &str| row[column].as_str();
         assert_eq!((of("blocks"), of("launches"), of("samples")), ("6", "3", "18"));
         assert_eq!(of("stop_reason"), "count");
-        let is_withheld = !of("speed_change_percent").is_empty();
-        assert_eq!(of("interval_over"), if is_withheld { "" } else { "launches" });
+        // A change of speed that rounds do not tell takes the interval away.
+        let may_lack = !of("speed_change_percent").is_empty() && of("interval_over").is_empty();
+        assert!(may_lack || of("interval_over") == "launches", "{row:?}");
     }
     let provenance: Value = serde_json::from_str(&sweep.read("out/provenance.json")).unwrap();
     let launches = provenance["launches"].as_array().unwrap();

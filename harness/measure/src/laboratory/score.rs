@@ -1,6 +1,5 @@
 //! How often the intervals of synthetic sweeps contain the truth.
 
-use results::nested::{BLOCKS_MIN, CORRELATED_MIN, LAUNCHES_MIN};
 use results::row::Bandwidths;
 use results::statistics::median;
 use serde::Serialize;
@@ -93,11 +92,6 @@ fn count([intervals, covering]: &mut [usize; 2], interval: Option<(f64, f64)>, t
     }
 }
 
-/// Intervals take steps as independent, and blocks are too short to show that they are not.
-fn has_few_steps_alone(Design { launches, blocks, steps, .. }: Design) -> bool {
-    launches < LAUNCHES_MIN && launches * blocks < BLOCKS_MIN && steps < CORRELATED_MIN
-}
-
 /// A design on a machine: a line of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Score {
@@ -152,9 +146,7 @@ impl Score {
         let two = |value: f64| (value * 100.0).round() / 100.0;
         Score {
             machine: machine.name,
-            holds: machine.holds
-                && !(has_few_steps_alone(design) && machine.step_memory > 0.0)
-                && !(design.launches > 1 && machine.bad_node > 0.0),
+            holds: machine.holds && !(design.launches > 1 && machine.bad_node > 0.0),
             launches: design.launches,
             blocks: design.blocks,
             steps: design.steps,

@@ -31,21 +31,21 @@ fn blocks_that_differ_show_in_the_width() {
     assert_eq!((launches.interval_over.as_str(), launches.blocks_mean), ("launches", 10.0));
 }
 
-/// Steps that follow each other, or blocks that differ, leave no interval that takes steps as independent.
+/// A few blocks do not show how much blocks differ, or whether steps follow each other.
 #[test]
-fn few_blocks_that_differ_have_no_interval() {
-    let (same, differ) = (scored("independent steps", 1, 15), scored("blocks differ", 1, 15));
-    let follow = scored("steps that follow each other", 1, 15);
-    assert!(same.printed_percent >= 80.0 && same.interval_over == "steps", "{same:?}");
-    assert!(differ.printed_percent <= 10.0, "{differ:?}");
-    assert!(follow.printed_percent <= 10.0, "{follow:?}");
+fn few_blocks_have_no_interval() {
+    for machine in ["independent steps", "steps that follow each other"] {
+        let few = scored(machine, 1, 5);
+        assert_eq!((few.printed_percent, few.interval_over.as_str()), (0.0, ""), "{few:?}");
+    }
 }
 
-/// Rounds that differ take the intervals away, and not the comparison with the fastest.
+/// Rounds that differ widen intervals, and not the comparison with the fastest.
 #[test]
 fn a_comparison_of_rounds_does_not_see_what_they_share() {
     let (same, differ) = (scored("independent steps", 2, 15), scored("rounds differ", 2, 15));
-    assert!(same.printed_percent >= 90.0 && differ.printed_percent <= 10.0, "{same:?} {differ:?}");
+    assert!(differ.width_percent > 4.0 * same.width_percent, "{same:?} {differ:?}");
+    assert!(differ.covered_percent >= 90.0, "{differ:?}");
     assert!(differ.tied_mean < same.tied_mean + 1.0, "{same:?} {differ:?}");
 }
 
@@ -56,21 +56,22 @@ fn the_same_seeds_give_the_same_score() {
     assert!(stopped.blocks_mean < 10.0 && stopped.blocks_mean >= 3.0, "{stopped:?}");
 }
 
-/// A machine that drifts is reported, a steady one is not.
+/// A machine that drifts is reported, and intervals contain what it may do later; a steady one is not.
 #[test]
 fn sweeps_of_a_machine_that_drifts_say_so() {
-    let (steady, drift) = (scored("independent steps", 3, 15), scored("drift", 3, 15));
+    let (steady, drift) = (scored("independent steps", 3, 15), scored("drift", 3, 40));
     assert!(steady.unsteady_percent <= 7.0, "{steady:?}");
     assert!(drift.unsteady_percent >= 90.0, "{drift:?}");
-    assert_eq!(drift.printed_percent + drift.unsteady_percent, 100.0, "{drift:?}");
+    assert!(drift.printed_percent >= 95.0 && drift.covered_percent >= 88.0, "{drift:?}");
+    assert!(drift.bandwidth_covered_percent >= 85.0, "{drift:?}");
 }
 
-/// Launches at different speeds keep the interval over launches; rounds of a launch do not.
+/// Launches at different speeds are what an interval over launches is about; rounds of a launch widen it.
 #[test]
 fn an_interval_over_launches_stays_if_the_speed_changes_between_them() {
     let (between, within) = (scored("launches differ", 6, 15), scored("rounds differ", 6, 15));
     assert!(between.unsteady_percent >= 80.0 && between.printed_percent >= 90.0, "{between:?}");
-    assert!(within.printed_percent <= 20.0, "{within:?}");
+    assert!(within.width_percent > 1.5 * between.width_percent, "{between:?} {within:?}");
 }
 
 /// The first step that counts would be half as slow again, without a longer warm-up.

@@ -160,15 +160,14 @@ pub(super) struct Flat {
     /// See `time_us_mean`.
     pub time_us_p99: Option<f64>,
     /// of a sweep's step: what `time_us_p50_low` and `_high` take as independent: `launches` (three or more), `blocks`
-    /// (five or more) or `steps`, and nothing where there is no interval: blocks of a case differ by more than their
-    /// steps, or the machine changed its speed; of `kolo bench`: `blocks` or `repetitions`; in `bandwidth.csv`:
+    /// (five or more) or `steps` (of one block of 20 or more), and nothing where there is no interval; of `kolo bench`: `blocks` or `repetitions`; in `bandwidth.csv`:
     /// `launches`, `blocks` (rounds of blocks, if there are five or more), `cases` (blocks of different cases in fewer
     /// rounds) or `messages`; of a simulated step: `seeds and parameters` where the intervals contain the ranges of the
     /// machine's parameters, and nothing where they are over seeds alone
     pub interval_over: String,
     /// how much slower the machine was in its slowest part of the run than in its fastest, in percent, if that is more
-    /// than 3: `time_us_p50_low` and `_high` are then empty, because blocks are not alike. An interval over launches
-    /// stays if the speed changed between launches only
+    /// than 3. `time_us_p50_low` and `_high` then contain how much rounds of blocks differ, or are empty where cases do
+    /// not show it. For an interval over launches only changes within launches count
     pub speed_change_percent: Option<f64>,
     /// how many independent steps (or repetitions) tell as much about the median as those that were measured: by the
     /// variance between launches, blocks and steps, or in a single block of at least 20 by their correlation

@@ -3,7 +3,6 @@
 use super::columns::{Bandwidths, Confidence, Effort, Key, Negotiation, Run, Times, columns};
 use super::flat::{Columns, Empty, Field, Flat};
 use super::outcome::CaseOutcome;
-use crate::statistics::SAMPLES_MIN;
 
 columns! {
     /// A training step, whatever is tuned.
@@ -125,6 +124,24 @@ impl Training {
 }
 
 impl StepResult {
+    /// Replaces the intervals of times by what `of` makes of a median and its interval. Returns false where it makes none of that
+    /// of a step; then nothing is replaced.
+    pub fn replace_intervals(
+        &mut self,
+        of: impl Fn(f64, (f64, f64)) -> Option<(f64, f64)>,
+    ) -> bool {
+        let negotiation = self.negotiation_us_p50_low.zip(self.negotiation_us_p50_high);
+        if let Some(interval) = self.times.median().p50_interval {
+            let Some((low, high)) = of(self.times.time_us_p50, interval) else { return false };
+            (self.times.time_us_p50_low, self.times.time_us_p50_high) = (Some(low), Some(high));
+        }
+        if let Some(interval) = negotiation {
+            let found = of(self.negotiation_us_p50, interval);
+            (self.negotiation_us_p50_low, self.negotiation_us_p50_high) = found.unzip();
+        }
+        true
+    }
+
     /// Removes the intervals of the medians.
     pub fn withhold_intervals(&mut self) {
         self.times = self.times.clone().without_interval();
@@ -133,11 +150,9 @@ impl StepResult {
         self.confidence.interval_over = String::new();
     }
 
-    /// The median has no interval, and not because its samples are too few.
-    pub fn lost_interval(&self) -> bool {
-        self.times.time_us_p50_low.is_none()
-            && (self.effort.samples >= SAMPLES_MIN
-                || self.confidence.speed_change_percent.is_some())
+    /// The step was compared with the fastest in more than one round.
+    pub fn is_compared(&self) -> bool {
+        self.effort.blocks > 1 && self.confidence.over_best_low.is_some()
     }
 }
 

@@ -8,8 +8,7 @@ use serde::Serialize;
 
 use measure::config::Measure;
 use measure::plan::{Plan, Planned};
-use results::nested::{BLOCKS_MIN, LAUNCHES_MIN};
-use results::statistics::SAMPLES_MIN;
+use results::nested::{BLOCKS_MIN, CORRELATED_MIN, LAUNCHES_MIN};
 
 /// A range of guesses.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
@@ -81,7 +80,7 @@ pub fn short_budget(plan: &Plan, budget: Option<Duration>) -> Option<String> {
     })
 }
 
-/// The sentence on a configuration or budget that gives cases too few blocks and steps for an interval.
+/// The sentence on a configuration or budget that gives cases too few blocks or steps for an interval.
 pub fn no_interval(plan: &Plan, budget: Option<Duration>) -> Option<String> {
     let Measure { launches, blocks_min, blocks_max, steps_per_block, .. } = plan.config.measure;
     let round = block_seconds(plan, |_| 1.0) * launches as f64;
@@ -95,15 +94,15 @@ pub fn no_interval(plan: &Plan, budget: Option<Duration>) -> Option<String> {
     let has_interval = |blocks: usize| {
         launches >= LAUNCHES_MIN
             || launches * blocks >= BLOCKS_MIN
-            || launches * blocks * steps_per_block >= SAMPLES_MIN
+            || launches * blocks == 1 && steps_per_block >= CORRELATED_MIN
     };
     if has_interval(blocks) {
         return None;
     }
     let enough = (blocks..).find(|&blocks| has_interval(blocks))?;
     Some(format!(
-        "{} block(s) of {steps_per_block} step(s) are too few for an interval, so nothing can be ranked: {} blocks are \
-         needed, about {:.0} s (measure.blocks_max, and measure.budget_seconds or --budget)",
+        "times have no interval: {} block(s) of {steps_per_block} step(s) are too few, and {} blocks take about {:.0} s \
+         (measure.blocks_max, and measure.budget_seconds or --budget)",
         launches * blocks,
         launches * enough,
         (round * enough as f64).ceil(),

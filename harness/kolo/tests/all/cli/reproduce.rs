@@ -32,7 +32,7 @@ fn a_sweep_runs_again_as_it_was_and_is_compared() {
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert!(!ended.stdout.contains("differs: the folder"), "{}", ended.stdout);
     let said = lines.iter().rev().take(2).rev().copied().collect::<Vec<_>>();
-    // No interval if the machine changed its speed, or if blocks of a case differ by more than their steps do.
+    // No interval if the machine changed its speed, or if there are too few blocks.
     let with = sweep.rows().iter().filter(|row| !row["time_us_p50_low"].is_empty()).count();
     if with > 0 {
         assert!(said[0].contains(&format!(" of {with} medians")), "{}", ended.stdout);
@@ -97,11 +97,11 @@ fn rows_of_a_bench_are_measured_again_and_compared() {
     let sandbox = Sweep::new(&[]);
     let run = |words: &[&str]| Ended::of(kolo(words).current_dir(sandbox.folder.path()));
     let words =
-        ["bench", "--algorithm", "ring,tree", "--ranks", "2", "-b", "1K", "-e", "4K", "-n", "8"];
+        ["bench", "--algorithm", "ring,tree", "--ranks", "2", "-b", "1K", "-e", "4K", "-n", "24"];
     let bench = run(&[&words[..], &["--out", "first.csv", "--out-prefix", "table"]].concat());
     assert_eq!(bench.status, Some(0), "{}", bench.stderr);
     let planned = run(&["reproduce", "first.csv", "--dry-run", "--out", "folder/again.csv"]);
-    planned.says(0, " bench --algorithm ring,tree --ranks 2 -b 1K -e 4K -n 8 --out ");
+    planned.says(0, " bench --algorithm ring,tree --ranks 2 -b 1K -e 4K -n 24 --out ");
     assert!(!sandbox.path("folder").exists());
     let again = run(&["reproduce", "first.csv", "--out", "folder/again.csv"]);
     assert!(matches!(again.status, Some(0 | 1)), "{}", again.stderr);
