@@ -177,6 +177,7 @@ struct Kept {
     run_of: BTreeMap<Key, usize>,
     /// How often each case ran.
     runs: BTreeMap<String, usize>,
+    rows: Vec<Row>,
 }
 
 impl Kept {
@@ -209,25 +210,36 @@ impl Output for Kept {
         Ok(())
     }
 
-    fn append_row(&mut self, _: StepRow) -> Result<(), RecordError> {
+    fn append_row(&mut self, row: StepRow) -> Result<(), RecordError> {
+        self.rows.push(Row::Step(row));
         Ok(())
+    }
+
+    fn rows(&mut self) -> Result<Vec<Row>, RecordError> {
+        Ok(self.rows.clone())
     }
 
     fn block(&self, key: &Key) -> Result<Block, RecordError> {
         Ok(self.blocks[key].clone())
     }
 
+    fn outline(&self, key: &Key) -> Result<Outline, RecordError> {
+        Ok(Outline::from(&self.blocks[key]))
+    }
+
     fn messages(&self, key: &Key) -> Result<Vec<Message>, RecordError> {
         Ok(self.blocks[key].messages.clone())
     }
 
-    fn set_aside(&mut self, aside: &BTreeSet<Key>, _: &[Row]) -> Result<(), RecordError> {
+    fn set_aside(&mut self, aside: &BTreeSet<Key>, rows: &[Row]) -> Result<(), RecordError> {
+        self.rows = rows.to_vec();
         self.blocks.retain(|key, _| !aside.contains(key));
         self.run_of.retain(|key, _| !aside.contains(key));
         Ok(())
     }
 
-    fn replace_rows(&mut self, _: &[Row]) -> Result<(), RecordError> {
+    fn replace_rows(&mut self, rows: &[Row]) -> Result<(), RecordError> {
+        self.rows = rows.to_vec();
         Ok(())
     }
 

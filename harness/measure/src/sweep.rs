@@ -4,7 +4,7 @@
 mod again;
 mod timelines;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -90,21 +90,40 @@ pub fn run(
 ) -> Result<Report, RecordError> {
     // A case may have blocks of each.
     let launch = &Launch::of_all(launches);
-    let rows: Vec<StepRow> = earlier.rows.into_iter().filter_map(StepRow::of).collect();
+    let settings: Vec<StepSetting> =
+        plan.cases.par_iter().map(|planned| plan.setting(planned, launch)).collect();
+    let mut done = vec![None; settings.len()];
+    let rows = earlier.rows.into_iter().filter_map(StepRow::of);
+    let earlier_done: HashMap<String, Done> =
+        rows.map(|row| (row.case().to_string(), Done::of(&row))).collect();
+    for (done, setting) in done.iter_mut().zip(&settings) {
+        *done = earlier_done.get(&setting.key.case).copied();
+    }
+    let mut blocks = vec![Vec::new(); settings.len()];
+    let indices: HashMap<&str, usize> = settings
+        .iter()
+        .enumerate()
+        .map(|(index, setting)| (setting.key.case.as_str(), index))
+        .collect();
+    let mut warmup_steps = plan.config.measure.warmup_steps;
+    for ((case, block), outline) in earlier.blocks {
+        if let Some(&index) = indices.get(case.as_str()) {
+            blocks[index].push(Measured { block, launch: outline.launch, took: None });
+            warmup_steps = warmup_steps.max(outline.warmup);
+        }
+    }
     let mut sweep = Sweep {
         plan,
         store,
         launch: launches.len(),
-        settings: plan.cases.par_iter().map(|planned| plan.setting(planned, launch)).collect(),
+        settings,
         start: Instant::now(),
-        done: rows.iter().map(|row| row.case().to_string()).collect(),
-        rows: rows.into_iter().map(|row| (row.case().to_string(), row)).collect(),
-        blocks: earlier.blocks,
+        done,
+        blocks,
         journal: course.journal.as_ref().filter(|journal| executor.keeps(journal)),
         longest: HashMap::new(),
-        took: HashMap::new(),
         useless: Duration::ZERO,
-        warmup_steps: plan.config.measure.warmup_steps,
+        warmup_steps,
         warmup_has_grown: false,
         base: plan.base(),
         budget: course.budget,
@@ -112,8 +131,6 @@ pub fn run(
         executor,
     };
     sweep.rounds = sweep.rounds_to_measure();
-    let warmups = sweep.blocks.values().map(|block| block.warmup);
-    sweep.warmup_steps = warmups.fold(sweep.warmup_steps, usize::max);
     for (index, planned) in plan.cases.iter().enumerate() {
         if let Err(reason) = &planned.data_plane {
             sweep.give_up(index, reason.to_string(), StepRow::unsupported)?;
@@ -139,8 +156,32 @@ pub fn run(
     if left.is_none() {
         sweep.record_fastest(course)?;
     }
-    let left = left.filter(|_| rows_are_missing(plan, &sweep.rows));
+    let left = left.filter(|_| sweep.rows_are_missing());
     sweep.conclude(left, again, wants_launch)
+}
+
+/// What a sweep keeps in memory of a case that is done.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    /// The median of its steps, if its data were right.
+    right_us: Option<f64>,
+}
+
+impl Done {
+    fn of(row: &StepRow) -> Done {
+        Done { right_us: row.outcome.right().map(|result| result.times.time_us_p50) }
+    }
+}
+
+/// What a sweep keeps in memory of a block: the store has the rest.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    /// Its number.
+    block: usize,
+    /// The launch that measured it.
+    launch: usize,
+    /// How long it took, if it was measured in this launch.
+    took: Option<Duration>,
 }
 
 /// A sweep that is running.
@@ -152,24 +193,20 @@ struct Sweep<'a> {
     /// The settings of each case of the plan.
     settings: Vec<StepSetting>,
     start: Instant,
-    /// Cases that are done, by name.
-    rows: HashMap<String, StepRow>,
-    /// Their names, in the order of the file.
-    done: Vec<String>,
+    /// What is known of each case that is done: its row is in the store.
+    done: Vec<Option<Done>>,
     /// The journal of blocks that may end the processes.
     journal: Option<&'a Journal>,
     /// The longest block of each case so far, in this launch.
     longest: HashMap<usize, Duration>,
-    /// How long each block of this launch took.
-    took: HashMap<Key, Duration>,
     /// The time of blocks that were set aside.
     useless: Duration,
     /// The warm-up of the blocks that begin now.
     warmup_steps: usize,
     /// It has grown in this launch, and not yet for the last time.
     warmup_has_grown: bool,
-    /// Blocks that are complete; the store has all of each.
-    blocks: BTreeMap<Key, Outline>,
+    /// The complete blocks of each case, by number.
+    blocks: Vec<Vec<Measured>>,
     /// The case that is repeated until the end.
     base: Option<usize>,
     /// See [`Course::budget`].
@@ -208,7 +245,12 @@ impl Sweep<'_> {
             // What follows may set blocks aside, or end the launch. Any case tells about how long a block takes.
             let any = self.base.unwrap_or_default();
             left = left.or_else(|| self.is_to_stop(course, any));
-            let is_longer = left.is_none() && self.lengthen_warmup()?;
+            // Blocks of a launch before this one were looked at then, unless it ended at once.
+            let is_new = (0..plan.cases.len()).any(|index| {
+                self.numbers(index, block..block + 1).any(|measured| measured.took.is_some())
+            });
+            let is_due = left.is_none() && (is_new || block + 1 == self.rounds.end);
+            let is_longer = is_due && self.lengthen_warmup()?;
             block = if is_longer { self.rounds.start } else { block + 1 };
         }
         Ok(left)
@@ -221,29 +263,39 @@ impl Sweep<'_> {
         again: Option<Again>,
         wants_launch: bool,
     ) -> Result<Report, RecordError> {
-        let drift = self.base.and_then(|base| {
-            let name = self.name(base);
-            Drift::of(name, &self.own(name, usize::MAX))
-        });
-        let times_us = |case: &str| Outline::nested(&self.own(case, usize::MAX));
-        let of_case = |setting: &StepSetting| self.rows.get(&setting.key.case).cloned();
+        let mut by_case: HashMap<String, StepRow> = HashMap::new();
+        let mut names = Vec::new();
+        for row in self.store.rows()?.into_iter().filter_map(StepRow::of) {
+            names.push(row.case().to_string());
+            by_case.insert(row.case().to_string(), row);
+        }
+        let mut outlines: HashMap<&str, Vec<Outline>> = HashMap::new();
+        for (index, setting) in self.settings.iter().enumerate() {
+            if by_case.contains_key(&setting.key.case) || self.base == Some(index) {
+                outlines.insert(&setting.key.case, self.outlines(index, 0..usize::MAX)?);
+            }
+        }
+        let own = |case: &str| outlines[case].iter().collect::<Vec<_>>();
+        let drift = self.base.and_then(|base| Drift::of(self.name(base), &own(self.name(base))));
+        let times_us = |case: &str| Outline::nested(&own(case));
+        let of_case = |setting: &StepSetting| by_case.remove(&setting.key.case);
         let rows: Vec<StepRow> = self.settings.iter().filter_map(of_case).collect();
-        let blocks: Vec<Vec<&Outline>> =
-            rows.iter().map(|row| self.own(row.case(), usize::MAX)).collect();
+        let blocks: Vec<Vec<&Outline>> = rows.iter().map(|row| own(row.case())).collect();
         let unsteady = Unsteady::of(&blocks);
         let change = SpeedChange::of(unsteady.as_ref(), &blocks);
         let bandwidth = self.bandwidth(&change)?;
         let rows = fastest::compared(rows, |case| times_us(case).rounds());
         let rounds = |case: &str| -> Vec<Round> {
-            self.own(case, usize::MAX).iter().map(|block| (block.launch, block.block)).collect()
+            own(case).iter().map(|block| (block.launch, block.block)).collect()
         };
         let rows = change.applied(rows, rounds);
         let spread = Spread::of(rows.iter().map(|row| times_us(row.case())));
         let by_case: HashMap<&str, &StepRow> = rows.iter().map(|row| (row.case(), row)).collect();
         let of = |case: &String| by_case.get(&**case).map(|&row| Row::Step(row.clone()));
-        let lines: Vec<Row> = self.done.iter().filter_map(of).collect();
+        // In the order of the file.
+        let lines: Vec<Row> = names.iter().filter_map(of).collect();
         let few_blocks = FewBlocks::of(&rows);
-        let warmup = self.warmup();
+        let warmup = self.warmup()?;
         self.store.replace_rows(&lines)?;
         let wants_launch = wants_launch && left.is_some();
         Ok(Report {
@@ -263,8 +315,7 @@ impl Sweep<'_> {
 
     /// One block of one case, unless it is there; and the case's row, if that was its last.
     fn measure(&mut self, index: usize, block: usize, order: usize) -> Result<(), RecordError> {
-        let name = self.name(index).to_string();
-        if self.rows.contains_key(&name) {
+        if self.done[index].is_some() {
             return Ok(());
         }
         let is_base = self.base == Some(index);
@@ -277,7 +328,8 @@ impl Sweep<'_> {
             return Ok(());
         }
         let in_launch = block + 1 - self.rounds.start;
-        match stop_reason(&self.plan.config.measure, &self.own(&name, block + 1), in_launch) {
+        let own = self.outlines(index, 0..block + 1)?;
+        match stop_reason(&self.plan.config.measure, &own.iter().collect::<Vec<_>>(), in_launch) {
             Some(reason) => self.finish(index, block + 1, reason),
             None => Ok(()),
         }
@@ -285,9 +337,8 @@ impl Sweep<'_> {
 
     /// The base case's last block, and its row.
     fn end(&mut self, base: usize) -> Result<(), RecordError> {
-        let name = self.name(base).to_string();
-        let block = self.own(&name, usize::MAX).last().map_or(0, |last| last.block + 1);
-        if !self.rows.contains_key(&name) && self.take(base, block, 0)? {
+        let block = self.next_block(base);
+        if self.done[base].is_none() && self.take(base, block, 0)? {
             self.finish(base, block + 1, "end")?;
         }
         Ok(())
@@ -299,9 +350,8 @@ impl Sweep<'_> {
         let rounds = |launch: usize| launch * blocks_max..(launch + 1) * blocks_max;
         let is_measured = |launch: &usize| {
             self.plan.order(0).into_iter().all(|index| {
-                let name = self.name(index);
-                self.rows.contains_key(name)
-                    || self.range(name, rounds(*launch)).count() >= blocks_min
+                self.done[index].is_some()
+                    || self.numbers(index, rounds(*launch)).count() >= blocks_min
             })
         };
         let launch = (0..launches).find(|launch| !is_measured(launch));
@@ -317,15 +367,14 @@ impl Sweep<'_> {
     /// All cases that can be run here are done, but for the base case.
     fn only_base_remains(&self) -> bool {
         let mut order = self.plan.order(0).into_iter();
-        order.all(|index| self.base == Some(index) || self.rows.contains_key(self.name(index)))
+        order.all(|index| self.base == Some(index) || self.done[index].is_some())
     }
 
     /// One block of one case, unless it is there. Returns false if the case cannot be measured.
     fn take(&mut self, index: usize, block: usize, order: usize) -> Result<bool, RecordError> {
         let planned = &self.plan.cases[index];
         let name = self.name(index).to_string();
-        let key = (name.clone(), block);
-        if !self.blocks.contains_key(&key) {
+        if !self.has(index, block) {
             let seed = self.plan.random(block, index as u64 + 1).next_u64();
             if let Some(journal) = self.journal {
                 if let Some(reason) = journal.verdict(&name) {
@@ -342,7 +391,6 @@ impl Sweep<'_> {
             let took = begun.elapsed();
             let longest = self.longest.entry(index).or_default();
             *longest = took.max(*longest);
-            self.took.insert(key.clone(), took);
             let conditions = counters.map(|before| Conditions {
                 case: name.clone(),
                 block,
@@ -365,15 +413,16 @@ impl Sweep<'_> {
             let measured = block_of(&context, position, &outcome);
             let measured = Block { conditions, ..measured };
             self.store.append_block(&measured)?;
-            self.blocks.insert(key, Outline::from(&measured));
+            let own = &mut self.blocks[index];
+            let at = own.partition_point(|other| other.block < block);
+            own.insert(at, Measured { block, launch: self.launch, took: Some(took) });
         }
         Ok(true)
     }
 
     /// A block that is not there, of a case that is not done.
     fn is_to_measure(&self, index: usize, block: usize) -> bool {
-        let name = self.name(index);
-        !self.rows.contains_key(name) && !self.blocks.contains_key(&(name.to_string(), block))
+        self.done[index].is_none() && !self.has(index, block)
     }
 
     /// Why no further block is to begin, if so.
@@ -411,26 +460,39 @@ impl Sweep<'_> {
         &self.settings[index].key.case
     }
 
-    /// A case's first `count` blocks.
-    fn own(&self, name: &str, count: usize) -> Vec<&Outline> {
-        self.range(name, 0..count).collect()
+    /// The block is complete.
+    fn has(&self, index: usize, block: usize) -> bool {
+        self.blocks[index].binary_search_by_key(&block, |measured| measured.block).is_ok()
+    }
+
+    /// The number after a case's last block.
+    fn next_block(&self, index: usize) -> usize {
+        self.blocks[index].last().map_or(0, |last| last.block + 1)
     }
 
     /// A case's blocks with these numbers.
-    fn range(&self, name: &str, numbers: Range<usize>) -> impl Iterator<Item = &Outline> {
-        let key = |block| (name.to_string(), block);
-        self.blocks.range(key(numbers.start)..key(numbers.end)).map(|(_, block)| block)
+    fn numbers(&self, index: usize, numbers: Range<usize>) -> impl Iterator<Item = &Measured> {
+        self.blocks[index].iter().filter(move |measured| numbers.contains(&measured.block))
+    }
+
+    /// What the store has of them.
+    fn outlines(&self, index: usize, numbers: Range<usize>) -> Result<Vec<Outline>, RecordError> {
+        let outline = |measured: &Measured| self.store.outline(&self.key(index, measured.block));
+        self.numbers(index, numbers).map(outline).collect()
+    }
+
+    fn key(&self, index: usize, block: usize) -> Key {
+        (self.name(index).to_string(), block)
     }
 
     /// Of the messages of every case that is right, in the order of the plan.
     fn bandwidth(&self, change: &SpeedChange) -> Result<Vec<MessageRow>, RecordError> {
         let mut bandwidth = Bandwidth::default();
-        for (planned, setting) in self.plan.cases.iter().zip(&self.settings) {
-            let name = &setting.key.case;
-            if self.rows.get(name).is_some_and(|row| row.outcome.right().is_some()) {
-                for block in self.own(name, usize::MAX) {
-                    let messages = self.store.messages(&(name.clone(), block.block))?;
-                    let place = (block.launch, block.block);
+        for (index, (planned, setting)) in self.plan.cases.iter().zip(&self.settings).enumerate() {
+            if self.done[index].is_some_and(|done| done.right_us.is_some()) {
+                for &Measured { block, launch, .. } in &self.blocks[index] {
+                    let messages = self.store.messages(&self.key(index, block))?;
+                    let place = (launch, block);
                     bandwidth.add(&planned.case, setting, place, &messages);
                 }
             }
@@ -441,14 +503,14 @@ impl Sweep<'_> {
     /// Ends a case after `count` blocks with its row.
     fn finish(&mut self, index: usize, count: usize, reason: &str) -> Result<(), RecordError> {
         let mut setting = self.settings[index].clone();
-        let name = &setting.key.case;
-        let own = self.own(name, count);
-        let warmup = own.iter().map(|block| block.warmup);
-        setting.training.warmup = warmup.fold(setting.training.warmup, usize::max);
-        let blocks = own.iter().map(|block| self.store.block(&(name.clone(), block.block)));
+        let own = self.numbers(index, 0..count);
+        let blocks = own.map(|measured| self.store.block(&self.key(index, measured.block)));
         let blocks: Vec<Block> = blocks.collect::<Result<_, _>>()?;
+        let warmups = blocks.iter().flat_map(|block| &block.samples).map(|sample| sample.warmup);
+        setting.training.warmup = warmups.fold(setting.training.warmup, usize::max);
         let counts_bytes = self.plan.cases[index].choices().is_some();
-        self.keep(row_of(setting, &blocks.iter().collect::<Vec<_>>(), reason, counts_bytes))
+        let row = row_of(setting, &blocks.iter().collect::<Vec<_>>(), reason, counts_bytes);
+        self.keep(index, row)
     }
 
     /// A case without measurement is a row with a reason.
@@ -458,30 +520,27 @@ impl Sweep<'_> {
         reason: String,
         row: fn(StepSetting, String) -> StepRow,
     ) -> Result<(), RecordError> {
-        let setting = &self.settings[index];
-        if self.rows.contains_key(&setting.key.case) {
+        if self.done[index].is_some() {
             return Ok(());
         }
-        self.keep(row(setting.clone(), reason))
+        self.keep(index, row(self.settings[index].clone(), reason))
     }
 
-    fn keep(&mut self, row: StepRow) -> Result<(), RecordError> {
-        self.store.append_row(row.clone())?;
-        self.done.push(row.case().to_string());
-        self.rows.insert(row.case().to_string(), row);
-        Ok(())
+    fn keep(&mut self, index: usize, row: StepRow) -> Result<(), RecordError> {
+        self.done[index] = Some(Done::of(&row));
+        self.store.append_row(row)
+    }
+
+    /// Some case that can be measured here is not done.
+    fn rows_are_missing(&self) -> bool {
+        let mut cases = self.plan.cases.iter().zip(&self.done);
+        cases.any(|(planned, done)| planned.left.is_none() && done.is_none())
     }
 }
 
 /// What a block may take beyond the time that it took before.
 fn reserve(took: Duration) -> Duration {
     took / 2 + Duration::from_secs(1)
-}
-
-/// Some case that can be measured here is not done.
-fn rows_are_missing(plan: &Plan, rows: &HashMap<String, StepRow>) -> bool {
-    let mut here = plan.cases.iter().filter(|planned| planned.left.is_none());
-    here.any(|planned| !rows.contains_key(&planned.case.to_string()))
 }
 
 /// No case is done for its narrow interval before it has so many blocks.

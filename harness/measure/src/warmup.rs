@@ -25,19 +25,36 @@ pub struct TooShort {
     pub excess: f64,
 }
 
-impl TooShort {
-    /// From blocks with the same warm-up; none if they do not show it.
-    pub fn of<'b>(blocks: impl IntoIterator<Item = &'b Outline>) -> Option<TooShort> {
-        let (mut excesses, mut slowest, mut steps) = (Vec::new(), 0, usize::MAX);
-        for block in blocks.into_iter().filter(|block| block.times_us.len() >= STEPS_MIN) {
-            let (first, others) = block.times_us.split_first().expect("it has three");
-            let longest = others.iter().copied().fold(0.0, f64::max);
-            slowest += u64::from(*first > longest);
-            excesses.push(first / median(others.to_vec())? - 1.0);
-            steps = steps.min(block.times_us.len());
-        }
-        let by_chance = at_least(slowest, excesses.len() as u64, 1.0 / steps as f64);
-        let excess = median(excesses)?;
+/// The first steps of blocks with the same warm-up, beside the others.
+#[derive(Debug, Default)]
+pub struct FirstSteps {
+    /// Each first step over the median of the others of its block, minus 1.
+    excesses: Vec<f64>,
+    /// Blocks whose first step is the slowest.
+    slowest: u64,
+    /// Steps of the shortest block.
+    steps_min: Option<usize>,
+}
+
+impl FirstSteps {
+    /// Adds those of a block, if it has enough steps.
+    pub fn add(&mut self, block: &Outline) {
+        let Some((first, others)) = block.times_us.split_first() else { return };
+        let Some(usual) = median(others.to_vec()).filter(|_| others.len() + 1 >= STEPS_MIN) else {
+            return;
+        };
+        let longest = others.iter().copied().fold(0.0, f64::max);
+        self.slowest += u64::from(*first > longest);
+        self.excesses.push(first / usual - 1.0);
+        let steps = block.times_us.len();
+        self.steps_min = Some(self.steps_min.map_or(steps, |least| least.min(steps)));
+    }
+
+    /// Whether the warm-up is too short; none if the blocks do not show it.
+    pub fn too_short(self) -> Option<TooShort> {
+        let count = self.excesses.len() as u64;
+        let by_chance = at_least(self.slowest, count, 1.0 / self.steps_min? as f64);
+        let excess = median(self.excesses)?;
         (by_chance <= ERROR && excess > MATTERS).then_some(TooShort { excess })
     }
 }
@@ -91,19 +108,25 @@ mod tests {
         (0..count).map(|_| Outline { times_us: times_us(), ..Outline::default() }).collect()
     }
 
+    fn too_short(blocks: &[Outline]) -> Option<TooShort> {
+        let mut first_steps = FirstSteps::default();
+        blocks.iter().for_each(|block| first_steps.add(block));
+        first_steps.too_short()
+    }
+
     #[test]
     fn a_first_step_that_is_longer_shows() {
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        let found = TooShort::of(&blocks(12, 0.2, &mut random)).unwrap();
+        let found = too_short(&blocks(12, 0.2, &mut random)).unwrap();
         assert!((0.15..0.25).contains(&found.excess), "{found:?}");
-        assert_eq!(TooShort::of(&blocks(2, 0.2, &mut random)), None, "two blocks may be chance");
-        assert_eq!(TooShort::of(&[]), None);
+        assert_eq!(too_short(&blocks(2, 0.2, &mut random)), None, "two blocks may be chance");
+        assert_eq!(too_short(&[]), None);
     }
 
     #[test]
     fn a_warm_up_that_is_over_is_hardly_ever_found_too_short() {
         let mut random = ChaCha8Rng::seed_from_u64(2);
-        let found = (0..1000).filter(|_| TooShort::of(&blocks(24, 0.0, &mut random)).is_some());
+        let found = (0..1000).filter(|_| too_short(&blocks(24, 0.0, &mut random)).is_some());
         assert!(found.count() <= 3);
     }
 
@@ -124,6 +147,6 @@ mod tests {
     #[test]
     fn a_first_step_that_is_faster_is_none_of_its_business() {
         let mut random = ChaCha8Rng::seed_from_u64(3);
-        assert_eq!(TooShort::of(&blocks(48, -0.1, &mut random)), None);
+        assert_eq!(too_short(&blocks(48, -0.1, &mut random)), None);
     }
 }

@@ -62,11 +62,23 @@ pub trait Output {
     /// When a system call fails.
     fn append_row(&mut self, row: StepRow) -> Result<(), RecordError>;
 
+    /// The rows of all finished cases, in this order.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn rows(&mut self) -> Result<Vec<Row>, RecordError>;
+
     /// A block that was appended, in this launch or before.
     ///
     /// # Errors
     /// When it cannot be read.
     fn block(&self, key: &Key) -> Result<Block, RecordError>;
+
+    /// What tests over blocks need of it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn outline(&self, key: &Key) -> Result<Outline, RecordError>;
 
     /// Its messages alone.
     ///
@@ -375,6 +387,10 @@ impl Output for Store {
         Store::append_row(self, row)
     }
 
+    fn rows(&mut self) -> Result<Vec<Row>, RecordError> {
+        self.rows.read(&row::columns(), &mut Vec::new())
+    }
+
     fn block(&self, key: &Key) -> Result<Block, RecordError> {
         let place = self.place(key);
         Ok(Block {
@@ -384,6 +400,15 @@ impl Output for Store {
             latencies: self.latencies(place)?,
             conditions: self.lines(place, Table::Conditions)?.pop(),
         })
+    }
+
+    fn outline(&self, key: &Key) -> Result<Outline, RecordError> {
+        let place = self.place(key);
+        let samples: Vec<Sample> = self.lines(place, Table::Samples)?;
+        let conditions = self.lines(place, Table::Conditions)?.pop();
+        // A line of each rank.
+        let ranks = place.lines[Table::Ranks as usize].count();
+        Ok(Outline::of(&samples, ranks, conditions))
     }
 
     fn messages(&self, key: &Key) -> Result<Vec<Message>, RecordError> {

@@ -1,17 +1,17 @@
 //! Blocks that the machine measured at another speed than most are measured again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use super::{Course, Sweep};
+use super::{Course, Measured, Sweep};
 use crate::config::Measure;
 use crate::steadiness::Unsteady;
-use crate::warmup::{TooShort, Warmup};
+use crate::warmup::{FirstSteps, TooShort, Warmup};
 use results::block::Outline;
 use results::error::RecordError;
 use results::record::Key;
-use results::row::Row;
+use results::row::{Row, StepRow};
 
 /// Blocks at another speed, and what became of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,9 +61,11 @@ impl Sweep<'_> {
     ) -> Result<(Option<Again>, Option<String>), RecordError> {
         let names: Vec<String> =
             self.settings.iter().map(|setting| setting.key.case.clone()).collect();
-        let of_launch =
-            |name: &String| -> Vec<&Outline> { self.range(name, self.rounds.clone()).collect() };
-        let blocks: Vec<Vec<&Outline>> = names.iter().map(of_launch).collect();
+        let of_launch = |index| self.outlines(index, self.rounds.clone());
+        let outlines: Vec<Vec<Outline>> =
+            (0..names.len()).map(of_launch).collect::<Result<_, _>>()?;
+        let blocks: Vec<Vec<&Outline>> =
+            outlines.iter().map(|blocks| blocks.iter().collect()).collect();
         let unsteady = Unsteady::of(&blocks).filter(|unsteady| !unsteady.disturbed.is_empty());
         let Some(unsteady) = unsteady else { return Ok((None, None)) };
         let indices: BTreeMap<&str, usize> =
@@ -76,7 +78,11 @@ impl Sweep<'_> {
         let needed = |blocks: &[Key]| -> Duration { blocks.iter().map(takes).sum() };
         // Blocks that are set aside give their time back.
         let left = |blocks: &[Key]| {
-            let back = blocks.iter().filter_map(|key| self.took.get(key)).sum();
+            let took = |(name, block): &Key| {
+                let own = &self.blocks[indices[name.as_str()]];
+                own.iter().find(|measured| measured.block == *block)?.took
+            };
+            let back = blocks.iter().filter_map(took).sum();
             self.time_left(course, back).checked_sub(needed(blocks))
         };
         let count = first_that_fit(&unsteady.disturbed, |blocks| left(blocks).is_some());
@@ -102,7 +108,7 @@ impl Sweep<'_> {
             }
         }
         for (name, reason) in reasons {
-            if !self.rows.contains_key(&name) {
+            if self.done[indices[name.as_str()]].is_none() {
                 self.finish(indices[name.as_str()], usize::MAX, &reason)?;
             }
         }
@@ -116,34 +122,36 @@ impl Sweep<'_> {
         if self.warmup_steps >= most {
             return Ok(false);
         }
-        if self.warmup_is_too_short().is_some() {
+        if self.warmup_is_too_short()?.is_some() {
             self.warmup_has_grown = true;
         } else if !std::mem::take(&mut self.warmup_has_grown) {
             return Ok(false);
         }
-        let is_of_launch = |key: &&Key| self.rounds.contains(&key.1);
-        let aside = self.blocks.keys().filter(is_of_launch).cloned().collect();
+        let mut aside = BTreeSet::new();
+        for index in 0..self.blocks.len() {
+            let own = self.numbers(index, self.rounds.clone());
+            aside.extend(own.map(|measured| self.key(index, measured.block)));
+        }
         self.warmup_steps = (2 * self.warmup_steps).clamp(1, most);
         self.set_aside(&aside)?;
         Ok(true)
     }
 
     /// From the blocks of this launch.
-    fn warmup_is_too_short(&self) -> Option<TooShort> {
-        let is_of_launch = |key: &Key| self.rounds.contains(&key.1);
-        let own = self.blocks.iter().filter(|(key, _)| is_of_launch(key));
-        TooShort::of(own.map(|(_, block)| block))
+    fn warmup_is_too_short(&self) -> Result<Option<TooShort>, RecordError> {
+        let mut first_steps = FirstSteps::default();
+        for index in 0..self.blocks.len() {
+            self.outlines(index, self.rounds.clone())?.iter().for_each(|it| first_steps.add(it));
+        }
+        Ok(first_steps.too_short())
     }
 
     /// What is to say about the warm-up, if anything is.
-    pub(super) fn warmup(&self) -> Option<Warmup> {
+    pub(super) fn warmup(&self) -> Result<Option<Warmup>, RecordError> {
         let configured = self.plan.config.measure.warmup_steps;
-        let (needed, too_short) = (self.warmup_steps, self.warmup_is_too_short());
-        (needed > configured || too_short.is_some()).then_some(Warmup {
-            configured,
-            needed,
-            too_short,
-        })
+        let (needed, too_short) = (self.warmup_steps, self.warmup_is_too_short()?);
+        let is_told = needed > configured || too_short.is_some();
+        Ok(is_told.then_some(Warmup { configured, needed, too_short }))
     }
 
     /// Moves blocks away, with the rows that rest on them; returns why those cases had ended.
@@ -151,19 +159,26 @@ impl Sweep<'_> {
         &mut self,
         aside: &BTreeSet<Key>,
     ) -> Result<BTreeMap<String, String>, RecordError> {
-        let took = aside.iter().filter_map(|key| self.took.remove(key));
-        self.useless += took.sum::<Duration>();
-        self.blocks.retain(|key, _| !aside.contains(key));
-        let mut reasons = BTreeMap::new();
-        for (name, _) in aside {
-            let row = self.rows.remove(name);
-            if let Some(result) = row.as_ref().and_then(|row| row.outcome.measured()) {
-                reasons.insert(name.clone(), result.effort.stop_reason.clone());
+        let cases: HashSet<&str> = aside.iter().map(|(name, _)| name.as_str()).collect();
+        for (index, setting) in self.settings.iter().enumerate() {
+            let name = &setting.key.case;
+            if !cases.contains(name.as_str()) {
+                continue;
+            }
+            self.done[index] = None;
+            let is_aside = |measured: &Measured| aside.contains(&(name.clone(), measured.block));
+            let took = self.blocks[index].iter().filter(|it| is_aside(it)).filter_map(|it| it.took);
+            self.useless += took.sum::<Duration>();
+            self.blocks[index].retain(|measured| !is_aside(measured));
+        }
+        let (mut reasons, mut rows) = (BTreeMap::new(), Vec::new());
+        for row in self.store.rows()?.into_iter().filter_map(StepRow::of) {
+            if !cases.contains(row.case()) {
+                rows.push(Row::Step(row));
+            } else if let Some(result) = row.outcome.measured() {
+                reasons.insert(row.case().to_string(), result.effort.stop_reason.clone());
             }
         }
-        self.done.retain(|name| self.rows.contains_key(name));
-        let rows: Vec<Row> =
-            self.done.iter().map(|name| Row::Step(self.rows[name].clone())).collect();
         self.store.set_aside(aside, &rows)?;
         Ok(reasons)
     }

@@ -43,12 +43,13 @@ impl Sweep<'_> {
             return Ok(());
         };
         // A launch that finds everything done has nothing to add.
-        if self.took.is_empty() || self.is_to_stop(course, index).is_some() {
+        let mut blocks = self.blocks.iter().flatten();
+        if blocks.all(|block| block.took.is_none()) || self.is_to_stop(course, index).is_some() {
             return Ok(());
         }
         let planned = &plan.cases[index];
         let name = planned.case.to_string();
-        let block = self.own(&name, usize::MAX).last().map_or(0, |last| last.block + 1);
+        let block = self.next_block(index);
         if let Some(journal) = self.journal {
             // It may have ended the processes before.
             if journal.verdict(&name).is_some() {
@@ -73,8 +74,7 @@ impl Sweep<'_> {
             if planned.left.is_some() || planned.data_plane.is_err() {
                 return None;
             }
-            let row = self.rows.get(&planned.case.to_string())?;
-            let time_us = row.outcome.right()?.times.time_us_p50;
+            let time_us = self.done[index]?.right_us?;
             let ranks = planned.case.topology.ranks();
             (ranks <= MOST_RANKS).then_some((index, ranks, time_us))
         });
