@@ -72,15 +72,11 @@ pub fn score(machine: &Machine, design: Design, sweeps: u64) -> Result<Score, Re
     Ok(Score::of(machine, design, &scored))
 }
 
-/// Where fewer medians have an interval, in percent, the share of them that is right means nothing: those that a machine
-/// got whose change of speed was not noticed.
-const PRINTED_MIN: f64 = 10.0;
-
 /// What the scores say: the least of them.
 pub fn in_words(scores: &[Score]) -> String {
     let least = |of: fn(&Score) -> f64, holds: bool| {
-        let counts = |score: &&Score| score.holds == holds && score.printed_percent >= PRINTED_MIN;
-        let some = scores.iter().filter(counts).filter(|score| !of(score).is_nan());
+        let counts = |score: &&Score| score.holds == holds && !of(score).is_nan();
+        let some = scores.iter().filter(counts);
         some.min_by(|one, other| of(one).total_cmp(&of(other))).map(|score| (of(score), score))
     };
     let mut text = String::new();
@@ -102,13 +98,12 @@ pub fn in_words(scores: &[Score]) -> String {
             }
         }
     }
-    let printed = "(of lines where a tenth of the medians or more have an interval)";
     let wrong =
         scores.iter().max_by(|one, other| one.wrong_percent().total_cmp(&other.wrong_percent()));
     wrong.map_or(text.clone(), |score| {
         let percent = score.wrong_percent();
         format!(
-            "{text}{printed}\nof all medians, at most {percent:.1} % have an interval that does not contain the truth: {}\n",
+            "{text}of all medians, at most {percent:.1} % have an interval that does not contain the truth: {}\n",
             score.place()
         )
     })
