@@ -34,7 +34,7 @@ impl fmt::Display for FewBlocks {
         write!(
             f,
             "blocks: {} {cases} {have} fewer than {BLOCKS_MIN}, which do not show how much blocks differ, so the times have no \
-             interval (measure.blocks_min = {BLOCKS_MIN})",
+             interval (measure.blocks_min and blocks_max = {BLOCKS_MIN})",
             self.cases
         )
     }

@@ -40,22 +40,30 @@ pub struct RoundEffect {
     freedom: f64,
     /// The position of each round in the order of time.
     positions: BTreeMap<Round, usize>,
-    /// Cases that tell it.
+    /// Rounds and cases that tell it.
+    rounds: usize,
     cases: usize,
 }
 
 impl RoundEffect {
     /// From the blocks of each case; none if rounds do not differ.
     pub fn of(cases: &[Vec<&Outline>]) -> Option<RoundEffect> {
+        let rounds = cases.iter().flatten().map(|block| (block.launch, block.block));
+        let mut positions: BTreeMap<Round, usize> = rounds.map(|round| (round, 0)).collect();
+        positions.values_mut().enumerate().for_each(|(at, position)| *position = at);
         let stride = cases.len().div_ceil(CASES_MAX).max(1);
         let cases: Vec<&Vec<&Outline>> = cases.iter().step_by(stride).collect();
-        let blocks = || cases.iter().flat_map(|blocks| blocks.iter());
-        let mut positions: BTreeMap<Round, usize> =
-            blocks().map(|block| ((block.launch, block.block), 0)).collect();
-        positions.values_mut().enumerate().for_each(|(at, position)| *position = at);
-        positions.retain(|_, position| *position < ROUNDS_MAX);
-        let launches: Vec<usize> = positions.keys().map(|&(launch, _)| launch).collect();
-        let mut deviations = Deviations::of(&cases, &positions);
+        let mut told: BTreeMap<Round, usize> = BTreeMap::new();
+        for block in cases.iter().flat_map(|blocks| blocks.iter()) {
+            *told.entry((block.launch, block.block)).or_default() += 1;
+        }
+        // A single case does not tell its own noise from that of the round.
+        told.retain(|_, cases| *cases > 1);
+        let told: Vec<Round> = told.into_keys().take(ROUNDS_MAX).collect();
+        let launches: Vec<usize> = told.iter().map(|&(launch, _)| launch).collect();
+        let places: Vec<usize> = told.iter().map(|round| positions[round]).collect();
+        let at = told.iter().enumerate().map(|(at, &round)| (round, at)).collect();
+        let mut deviations = Deviations::of(&cases, &at);
         let squares = deviations.squares(&launches);
         let mut random = ChaCha8Rng::seed_from_u64(launches.len() as u64);
         let mut by_chance = 0.0;
@@ -68,11 +76,12 @@ impl RoundEffect {
             by_chance += other / ORDERS as f64;
         }
         let excess = squares - by_chance;
-        let moments = Moments::of(&launches);
+        let moments = Moments::of(&places, &launches);
         Some(RoundEffect {
             measured: (excess / moments.free).sqrt(),
             deviation: (excess / moments.mean).sqrt(),
             freedom: 2.0 * moments.mean.powi(2) / moments.variance,
+            rounds: told.len(),
             positions,
             cases: cases.len(),
         })
@@ -118,7 +127,7 @@ impl fmt::Display for RoundEffect {
             "rounds: the machine's speed differs by {:.1} % from round to round (standard deviation of {} rounds, {} cases), \
              and intervals of medians are wider by what a drift of that size may do",
             100.0 * self.measured.exp_m1(),
-            self.positions.len(),
+            self.rounds,
             self.cases
         )
     }
@@ -195,9 +204,12 @@ struct Moments {
 }
 
 impl Moments {
-    fn of(launches: &[usize]) -> Moments {
+    /// From the positions and the launches of rounds.
+    fn of(positions: &[usize], launches: &[usize]) -> Moments {
         let of_launches: Vec<Vec<usize>> = by_launch(launches).into_values().collect();
-        let correlation = |one: usize, other: usize| MEMORY.powi(one.abs_diff(other) as i32);
+        let correlation = |one: usize, other: usize| {
+            MEMORY.powi(positions[one].abs_diff(positions[other]) as i32)
+        };
         let mean_of = |at: &[usize], of: &dyn Fn(usize) -> f64| {
             at.iter().map(|&at| of(at)).sum::<f64>() / at.len() as f64
         };

@@ -204,9 +204,12 @@ impl SpeedChange {
         interval: (f64, f64),
         rounds: impl IntoIterator<Item = Round>,
     ) -> Option<(f64, f64)> {
-        let is_over_rounds = [Level::Block, Level::Launch].map(Level::plural).contains(&level);
+        // Rounds are compared within their launch, and do not tell how launches differ.
+        let is_within_launches = self.at_all.is_none() || self.within_launches.is_some();
+        let is_told =
+            level == Level::Launch.plural() || level == Level::Block.plural() && is_within_launches;
         match &self.rounds {
-            Some(effect) if is_over_rounds => Some(effect.widened(p50, interval, rounds)),
+            Some(effect) if is_told => Some(effect.widened(p50, interval, rounds)),
             _ => self.against(level).is_none().then_some(interval),
         }
     }

@@ -140,7 +140,7 @@ fn verdict(rows: &[&StepRow]) -> String {
         return format!("{of}: no case was measured correctly.");
     };
     if !is_ranked(rows, time) {
-        return format!("{of}: fewer than 6 steps per case, so nothing can be ranked.");
+        return format!("{of}: one block per case, so nothing can be ranked.");
     }
     let StepSetting { training, tuning, .. } = &best.setting;
     let tie = match others.len() {

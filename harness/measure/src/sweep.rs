@@ -95,7 +95,7 @@ pub fn run(
     let mut done = vec![None; settings.len()];
     let rows = earlier.rows.into_iter().filter_map(StepRow::of);
     let earlier_done: HashMap<String, Done> =
-        rows.map(|row| (row.case().to_string(), Done::of(&row))).collect();
+        rows.map(|row| (row.case().to_string(), Done::of(&row, true))).collect();
     for (done, setting) in done.iter_mut().zip(&settings) {
         *done = earlier_done.get(&setting.key.case).copied();
     }
@@ -165,11 +165,14 @@ pub fn run(
 struct Done {
     /// The median of its steps, if its data were right.
     right_us: Option<f64>,
+    /// An earlier launch has concluded it: its row has intervals as they became then.
+    is_concluded: bool,
 }
 
 impl Done {
-    fn of(row: &StepRow) -> Done {
-        Done { right_us: row.outcome.right().map(|result| result.times.time_us_p50) }
+    fn of(row: &StepRow, is_concluded: bool) -> Done {
+        let right_us = row.outcome.right().map(|result| result.times.time_us_p50);
+        Done { right_us, is_concluded }
     }
 }
 
@@ -278,8 +281,12 @@ impl Sweep<'_> {
         let own = |case: &str| outlines[case].iter().collect::<Vec<_>>();
         let drift = self.base.and_then(|base| Drift::of(self.name(base), &own(self.name(base))));
         let times_us = |case: &str| Outline::nested(&own(case));
-        let of_case = |setting: &StepSetting| by_case.remove(&setting.key.case);
-        let rows: Vec<StepRow> = self.settings.iter().filter_map(of_case).collect();
+        let mut rows = Vec::new();
+        for (index, setting) in self.settings.iter().enumerate() {
+            if let Some(row) = by_case.remove(&setting.key.case) {
+                rows.push(self.derived(index, row)?);
+            }
+        }
         let blocks: Vec<Vec<&Outline>> = rows.iter().map(|row| own(row.case())).collect();
         let unsteady = Unsteady::of(&blocks);
         let change = SpeedChange::of(unsteady.as_ref(), &blocks);
@@ -295,6 +302,13 @@ impl Sweep<'_> {
         // In the order of the file.
         let lines: Vec<Row> = names.iter().filter_map(of).collect();
         let few_blocks = FewBlocks::of(&rows);
+        let over = |level: &str| ["blocks", "launches"].contains(&level);
+        let is_wider = rows
+            .iter()
+            .filter_map(|row| row.outcome.right())
+            .any(|result| over(&result.confidence.interval_over))
+            || bandwidth.iter().any(|row| over(&row.interval_over));
+        let round_effect = change.rounds().filter(|_| is_wider).cloned();
         let warmup = self.warmup()?;
         self.store.replace_rows(&lines)?;
         let wants_launch = wants_launch && left.is_some();
@@ -304,13 +318,27 @@ impl Sweep<'_> {
             bandwidth,
             drift,
             spread,
-            round_effect: change.rounds().cloned(),
+            round_effect,
             few_blocks,
             again,
             unsteady,
             warmup,
             wants_launch,
         })
+    }
+
+    /// The row as its blocks alone give it, if an earlier launch has concluded it: what became of its interval then would
+    /// count twice.
+    fn derived(&self, index: usize, row: StepRow) -> Result<StepRow, RecordError> {
+        let is_concluded = self.done[index].is_some_and(|done| done.is_concluded);
+        let Some(result) = row.outcome.right().filter(|_| is_concluded) else { return Ok(row) };
+        let reason = result.effort.stop_reason.clone();
+        let blocks = self.whole_blocks(index, 0..usize::MAX)?;
+        if blocks.is_empty() {
+            return Ok(row);
+        }
+        let counts_bytes = self.plan.cases[index].choices().is_some();
+        Ok(row_of(row.setting, &blocks.iter().collect::<Vec<_>>(), &reason, counts_bytes))
     }
 
     /// One block of one case, unless it is there; and the case's row, if that was its last.
@@ -327,12 +355,23 @@ impl Sweep<'_> {
         if !self.take(index, block, order)? || is_base || !is_last_launch {
             return Ok(());
         }
-        let in_launch = block + 1 - self.rounds.start;
-        let own = self.outlines(index, 0..block + 1)?;
-        match stop_reason(&self.plan.config.measure, &own.iter().collect::<Vec<_>>(), in_launch) {
+        match self.stop_reason(index, block)? {
             Some(reason) => self.finish(index, block + 1, reason),
             None => Ok(()),
         }
+    }
+
+    /// Why a case is done after a block, if it is. Those before its last one did not end it.
+    fn stop_reason(&self, index: usize, block: usize) -> Result<Option<&'static str>, RecordError> {
+        let measure = &self.plan.config.measure;
+        let in_launch = block + 1 - self.rounds.start;
+        if in_launch < measure.blocks_min || self.next_block(index) > block + 1 {
+            return Ok(None);
+        }
+        let may_be_narrow = measure.interval_percent > 0.0
+            && self.numbers(index, 0..block + 1).count() >= BLOCKS_TO_STOP;
+        let own = if may_be_narrow { self.outlines(index, 0..block + 1)? } else { Vec::new() };
+        Ok(stop_reason(measure, &own.iter().collect::<Vec<_>>(), in_launch))
     }
 
     /// The base case's last block, and its row.
@@ -481,6 +520,12 @@ impl Sweep<'_> {
         self.numbers(index, numbers).map(outline).collect()
     }
 
+    /// All that the store has of them.
+    fn whole_blocks(&self, index: usize, numbers: Range<usize>) -> Result<Vec<Block>, RecordError> {
+        let block = |measured: &Measured| self.store.block(&self.key(index, measured.block));
+        self.numbers(index, numbers).map(block).collect()
+    }
+
     fn key(&self, index: usize, block: usize) -> Key {
         (self.name(index).to_string(), block)
     }
@@ -503,9 +548,7 @@ impl Sweep<'_> {
     /// Ends a case after `count` blocks with its row.
     fn finish(&mut self, index: usize, count: usize, reason: &str) -> Result<(), RecordError> {
         let mut setting = self.settings[index].clone();
-        let own = self.numbers(index, 0..count);
-        let blocks = own.map(|measured| self.store.block(&self.key(index, measured.block)));
-        let blocks: Vec<Block> = blocks.collect::<Result<_, _>>()?;
+        let blocks = self.whole_blocks(index, 0..count)?;
         let warmups = blocks.iter().flat_map(|block| &block.samples).map(|sample| sample.warmup);
         setting.training.warmup = warmups.fold(setting.training.warmup, usize::max);
         let counts_bytes = self.plan.cases[index].choices().is_some();
@@ -527,7 +570,7 @@ impl Sweep<'_> {
     }
 
     fn keep(&mut self, index: usize, row: StepRow) -> Result<(), RecordError> {
-        self.done[index] = Some(Done::of(&row));
+        self.done[index] = Some(Done::of(&row, false));
         self.store.append_row(row)
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::budget::{no_interval, short_budget};
+use self::budget::{affordable_blocks, no_interval, short_budget};
 pub use self::folder::Concluded;
 use self::folder::{end_launch, finish, forget_failed, launch_again, open};
 pub use self::intended::Intended;
@@ -24,7 +24,7 @@ use super::tune::duration;
 use super::{Exit, configuration, not_for, usage, voice};
 use measure::back_ends::has_processes;
 use measure::calibrate;
-use measure::config::{Config, Measure, Timelines};
+use measure::config::{Config, Timelines};
 use measure::environment::Environment;
 use measure::executor;
 use measure::plan::Plan;
@@ -213,8 +213,8 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     plan.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
     let short = short_budget(&plan, arguments.budget);
     // Two blocks are compared round by round, and the summary says that they have no interval.
-    let Measure { launches, blocks_max, .. } = plan.config.measure;
-    let is_ranked = launches * blocks_max > 1 && arguments.budget.is_none();
+    let blocks = plan.config.measure.launches * affordable_blocks(&plan, arguments.budget);
+    let is_ranked = blocks > 1 && arguments.budget.is_none();
     let few = no_interval(&plan, arguments.budget).filter(|_| !is_ranked);
     short.into_iter().chain(few).for_each(|warning| say(&format!("warning: {warning}")));
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
@@ -315,11 +315,10 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         return Ok(Exit::Left);
     }
     Ok(exit(report.rows.iter().map(|row| {
-        let is_ranked = row
-            .outcome
-            .measured()
-            .is_some_and(|result| result.times.time_us_p50_low.is_some() || result.is_compared());
-        (row.outcome.status(), is_ranked)
+        let is_repeated = row.outcome.measured().is_some_and(|result| {
+            result.times.time_us_p50_low.is_some() || result.effort.blocks > 1
+        });
+        (row.outcome.status(), is_repeated)
     })))
 }
 
@@ -345,12 +344,12 @@ fn override_config(
     overrides
 }
 
-/// The exit status from how each case ended, and whether it has an interval: of its time, or over the fastest.
+/// The exit status from how each case ended, and whether it has an interval or was measured in more than one block.
 fn exit(cases: impl Iterator<Item = (Status, bool)> + Clone) -> Exit {
     let bad = |status| matches!(status, Status::Wrong | Status::Failed);
     let is_bad = cases.clone().any(|(status, _)| bad(status));
-    let is_ranked = { cases }.any(|(_, has_interval)| has_interval);
-    match (is_bad, is_ranked) {
+    let is_repeated = { cases }.any(|(_, is_repeated)| is_repeated);
+    match (is_bad, is_repeated) {
         (true, _) => Exit::Wrong,
         (false, true) => Exit::Right,
         (false, false) => Exit::Inconclusive,

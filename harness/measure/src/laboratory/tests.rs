@@ -113,3 +113,27 @@ fn blocks_disturbed_at_random_are_not_measured_again() {
     assert!(disturbed.covered_percent >= 90.0, "{disturbed:?}");
     assert!(disturbed.bandwidth_covered_percent >= 85.0, "{disturbed:?}");
 }
+
+/// A sweep that is resumed when everything is done concludes the same: intervals do not become wider again.
+#[test]
+fn resuming_a_sweep_that_is_done_changes_nothing() {
+    let machine = MACHINES.iter().find(|known| known.name == "drift").unwrap();
+    let drawn = Drawn::of(machine);
+    let (plan, launch) = (plan(DESIGNS[2], machine.ranks(), 3), [Launch::now()]);
+    let random = ChaCha8Rng::seed_from_u64(3);
+    let mut executor = Synthetic::new(machine, &drawn, settings(), random);
+    executor.launch();
+    let mut kept = Kept::default();
+    let mut conclude = |kept: &mut Kept| {
+        let earlier =
+            Earlier { rows: kept.rows.clone(), blocks: kept.earlier(), ..Earlier::default() };
+        let (hidden, course) = (ProgressBar::hidden(), Course::default());
+        let report = run(&plan, kept, earlier, &launch, &course, &mut executor, &hidden).unwrap();
+        assert!(report.round_effect.is_some(), "a drift of 10 %");
+        kept.rows.clone()
+    };
+    let first = conclude(&mut kept);
+    assert_eq!(first.len(), SETTINGS);
+    assert_eq!(conclude(&mut kept), first);
+    assert_eq!(conclude(&mut kept), first);
+}

@@ -61,7 +61,15 @@ impl Sweep<'_> {
     ) -> Result<(Option<Again>, Option<String>), RecordError> {
         let names: Vec<String> =
             self.settings.iter().map(|setting| setting.key.case.clone()).collect();
-        let of_launch = |index| self.outlines(index, self.rounds.clone());
+        // A case that failed keeps its row, and one that cannot run here keeps its blocks.
+        let is_to_look_at = |index: usize| {
+            let has_failed = self.done[index].is_some_and(|done| done.right_us.is_none());
+            self.runs_here(index) && !has_failed
+        };
+        let of_launch = |index| match is_to_look_at(index) {
+            true => self.outlines(index, self.rounds.clone()),
+            false => Ok(Vec::new()),
+        };
         let outlines: Vec<Vec<Outline>> =
             (0..names.len()).map(of_launch).collect::<Result<_, _>>()?;
         let blocks: Vec<Vec<&Outline>> =
@@ -128,7 +136,7 @@ impl Sweep<'_> {
             return Ok(false);
         }
         let mut aside = BTreeSet::new();
-        for index in 0..self.blocks.len() {
+        for index in (0..self.blocks.len()).filter(|&index| self.runs_here(index)) {
             let own = self.numbers(index, self.rounds.clone());
             aside.extend(own.map(|measured| self.key(index, measured.block)));
         }
@@ -137,10 +145,15 @@ impl Sweep<'_> {
         Ok(true)
     }
 
+    /// Another job may have measured the others.
+    fn runs_here(&self, index: usize) -> bool {
+        self.plan.cases[index].left.is_none()
+    }
+
     /// From the blocks of this launch.
     fn warmup_is_too_short(&self) -> Result<Option<TooShort>, RecordError> {
         let mut first_steps = FirstSteps::default();
-        for index in 0..self.blocks.len() {
+        for index in (0..self.blocks.len()).filter(|&index| self.runs_here(index)) {
             self.outlines(index, self.rounds.clone())?.iter().for_each(|it| first_steps.add(it));
         }
         Ok(first_steps.too_short())

@@ -150,9 +150,10 @@ impl StepResult {
         self.confidence.interval_over = String::new();
     }
 
-    /// The step was compared with the fastest in more than one round.
+    /// The step was compared with the fastest, which is another one, in more than one round.
     pub fn is_compared(&self) -> bool {
-        self.effort.blocks > 1 && self.confidence.over_best_low.is_some()
+        let is_another = self.confidence.over_best.is_some_and(|ratio| ratio != 1.0);
+        is_another && self.effort.blocks > 1 && self.confidence.over_best_low.is_some()
     }
 }
 

@@ -80,17 +80,21 @@ pub fn short_budget(plan: &Plan, budget: Option<Duration>) -> Option<String> {
     })
 }
 
+/// So many blocks each launch can give to a case.
+pub fn affordable_blocks(plan: &Plan, budget: Option<Duration>) -> usize {
+    let Measure { launches, blocks_min, blocks_max, budget_seconds, .. } = plan.config.measure;
+    let round = block_seconds(plan, |_| 1.0) * launches as f64;
+    match budget {
+        Some(budget) => ((budget.as_secs_f64() / round) as usize).clamp(1, blocks_max),
+        None => ((budget_seconds / round) as usize).clamp(blocks_min, blocks_max),
+    }
+}
+
 /// The sentence on a configuration or budget that gives cases too few blocks or steps for an interval.
 pub fn no_interval(plan: &Plan, budget: Option<Duration>) -> Option<String> {
-    let Measure { launches, blocks_min, blocks_max, steps_per_block, .. } = plan.config.measure;
+    let Measure { launches, steps_per_block, .. } = plan.config.measure;
     let round = block_seconds(plan, |_| 1.0) * launches as f64;
-    let affordable = |budget: Duration| (budget.as_secs_f64() / round) as usize;
-    let blocks = match budget.map(affordable) {
-        Some(affordable) => affordable.clamp(1, blocks_max),
-        None => {
-            ((plan.config.measure.budget_seconds / round) as usize).clamp(blocks_min, blocks_max)
-        }
-    };
+    let blocks = affordable_blocks(plan, budget);
     let has_interval = |blocks: usize| {
         launches >= LAUNCHES_MIN
             || launches * blocks >= BLOCKS_MIN
