@@ -206,32 +206,36 @@ struct Moments {
 impl Moments {
     /// From the positions and the launches of rounds.
     fn of(positions: &[usize], launches: &[usize]) -> Moments {
-        let of_launches: Vec<Vec<usize>> = by_launch(launches).into_values().collect();
+        let of_launches = by_launch(launches);
         let correlation = |one: usize, other: usize| {
             MEMORY.powi(positions[one].abs_diff(positions[other]) as i32)
         };
-        let mean_of = |at: &[usize], of: &dyn Fn(usize) -> f64| {
-            at.iter().map(|&at| of(at)).sum::<f64>() / at.len() as f64
+        let mean_over = |launch: usize, of: &dyn Fn(usize) -> f64| {
+            let rounds = &of_launches[&launch];
+            rounds.iter().map(|&round| of(round)).sum::<f64>() / rounds.len() as f64
         };
+        // Of each round with those of each launch, and of two launches.
+        let with_launch = |one: usize| -> BTreeMap<usize, f64> {
+            let mean =
+                |&launch: &usize| (launch, mean_over(launch, &|other| correlation(one, other)));
+            of_launches.keys().map(mean).collect()
+        };
+        let with_launch: Vec<BTreeMap<usize, f64>> = (0..launches.len()).map(with_launch).collect();
+        let of_both = |one: usize| -> BTreeMap<usize, f64> {
+            let mean =
+                |&other: &usize| (other, mean_over(one, &|round| with_launch[round][&other]));
+            of_launches.keys().map(mean).collect()
+        };
+        let of_both: BTreeMap<usize, BTreeMap<usize, f64>> =
+            of_launches.keys().map(|&launch| (launch, of_both(launch))).collect();
         let (mut mean, mut variance) = (0.0, 0.0);
-        for (place, rows) in of_launches.iter().enumerate() {
-            for (other, columns) in of_launches.iter().enumerate() {
-                let of_row = |row: usize| mean_of(columns, &|column| correlation(row, column));
-                let of_column = |column: usize| mean_of(rows, &|row| correlation(row, column));
-                let of_rows: Vec<f64> = rows.iter().map(|&row| of_row(row)).collect();
-                let of_columns: Vec<f64> =
-                    columns.iter().map(|&column| of_column(column)).collect();
-                let of_all = of_rows.iter().sum::<f64>() / rows.len() as f64;
-                for (&row, of_row) in rows.iter().zip(&of_rows) {
-                    for (&column, of_column) in columns.iter().zip(&of_columns) {
-                        // The covariance of two deviations.
-                        let both = correlation(row, column) - of_row - of_column + of_all;
-                        variance += 2.0 * both * both;
-                        if place == other && row == column {
-                            mean += both;
-                        }
-                    }
-                }
+        for (one, first) in launches.iter().enumerate() {
+            for (other, second) in launches.iter().enumerate() {
+                let covariance =
+                    correlation(one, other) - with_launch[one][second] - with_launch[other][first]
+                        + of_both[first][second];
+                variance += 2.0 * covariance * covariance;
+                mean += if one == other { covariance } else { 0.0 };
             }
         }
         Moments { free: (launches.len() - of_launches.len()) as f64, mean, variance }

@@ -196,6 +196,15 @@ impl SpeedChange {
         if level == Level::Launch.plural() { self.within_launches } else { self.at_all }
     }
 
+    /// Intervals over this level contain by how much rounds differ.
+    pub fn widens(&self, level: &str) -> bool {
+        // Rounds are compared within their launch, and do not tell how launches differ.
+        let is_within_launches = self.at_all.is_none() || self.within_launches.is_some();
+        let is_over_rounds =
+            level == Level::Launch.plural() || level == Level::Block.plural() && is_within_launches;
+        self.rounds.is_some() && is_over_rounds
+    }
+
     /// What becomes of the interval of a median over this level, from these rounds; none if it does not stay.
     pub fn interval(
         &self,
@@ -204,12 +213,8 @@ impl SpeedChange {
         interval: (f64, f64),
         rounds: impl IntoIterator<Item = Round>,
     ) -> Option<(f64, f64)> {
-        // Rounds are compared within their launch, and do not tell how launches differ.
-        let is_within_launches = self.at_all.is_none() || self.within_launches.is_some();
-        let is_told =
-            level == Level::Launch.plural() || level == Level::Block.plural() && is_within_launches;
         match &self.rounds {
-            Some(effect) if is_told => Some(effect.widened(p50, interval, rounds)),
+            Some(effect) if self.widens(level) => Some(effect.widened(p50, interval, rounds)),
             _ => self.against(level).is_none().then_some(interval),
         }
     }

@@ -2,6 +2,7 @@
 //! machine affects all cases alike.
 
 mod again;
+mod conclude;
 mod timelines;
 
 use std::collections::HashMap;
@@ -14,18 +15,16 @@ use rand::RngCore;
 use rayon::prelude::*;
 
 pub use self::again::Again;
-use crate::bandwidth::Bandwidth;
 use crate::block::{Context, Position, block_of};
 use crate::case_result::row_of;
 use crate::config::{Measure, Timelines};
 use crate::drift::Drift;
 use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
-use crate::fastest;
 use crate::few_blocks::FewBlocks;
 use crate::plan::Plan;
-use crate::round_effect::{Round, RoundEffect};
+use crate::round_effect::RoundEffect;
 use crate::spread::Spread;
-use crate::steadiness::{SpeedChange, Unsteady};
+use crate::steadiness::Unsteady;
 use crate::warmup::Warmup;
 use results::block::{Block, Outline};
 use results::conditions::Conditions;
@@ -33,7 +32,7 @@ use results::error::RecordError;
 use results::journal::Journal;
 use results::provenance::Launch;
 use results::record::{Earlier, Key, Output};
-use results::row::{MessageRow, Row, StepRow, StepSetting};
+use results::row::{MessageRow, StepRow, StepSetting};
 
 /// Conditions that end a sweep early, and known failures of cases.
 #[derive(Default)]
@@ -259,88 +258,6 @@ impl Sweep<'_> {
         Ok(left)
     }
 
-    /// Rows with what only all of them tell, and what they tell together.
-    fn conclude(
-        self,
-        left: Option<String>,
-        again: Option<Again>,
-        wants_launch: bool,
-    ) -> Result<Report, RecordError> {
-        let mut by_case: HashMap<String, StepRow> = HashMap::new();
-        let mut names = Vec::new();
-        for row in self.store.rows()?.into_iter().filter_map(StepRow::of) {
-            names.push(row.case().to_string());
-            by_case.insert(row.case().to_string(), row);
-        }
-        let mut outlines: HashMap<&str, Vec<Outline>> = HashMap::new();
-        for (index, setting) in self.settings.iter().enumerate() {
-            if by_case.contains_key(&setting.key.case) || self.base == Some(index) {
-                outlines.insert(&setting.key.case, self.outlines(index, 0..usize::MAX)?);
-            }
-        }
-        let own = |case: &str| outlines[case].iter().collect::<Vec<_>>();
-        let drift = self.base.and_then(|base| Drift::of(self.name(base), &own(self.name(base))));
-        let times_us = |case: &str| Outline::nested(&own(case));
-        let mut rows = Vec::new();
-        for (index, setting) in self.settings.iter().enumerate() {
-            if let Some(row) = by_case.remove(&setting.key.case) {
-                rows.push(self.derived(index, row)?);
-            }
-        }
-        let blocks: Vec<Vec<&Outline>> = rows.iter().map(|row| own(row.case())).collect();
-        let unsteady = Unsteady::of(&blocks);
-        let change = SpeedChange::of(unsteady.as_ref(), &blocks);
-        let bandwidth = self.bandwidth(&change)?;
-        let rows = fastest::compared(rows, |case| times_us(case).rounds());
-        let rounds = |case: &str| -> Vec<Round> {
-            own(case).iter().map(|block| (block.launch, block.block)).collect()
-        };
-        let rows = change.applied(rows, rounds);
-        let spread = Spread::of(rows.iter().map(|row| times_us(row.case())));
-        let by_case: HashMap<&str, &StepRow> = rows.iter().map(|row| (row.case(), row)).collect();
-        let of = |case: &String| by_case.get(&**case).map(|&row| Row::Step(row.clone()));
-        // In the order of the file.
-        let lines: Vec<Row> = names.iter().filter_map(of).collect();
-        let few_blocks = FewBlocks::of(&rows);
-        let over = |level: &str| ["blocks", "launches"].contains(&level);
-        let is_wider = rows
-            .iter()
-            .filter_map(|row| row.outcome.right())
-            .any(|result| over(&result.confidence.interval_over))
-            || bandwidth.iter().any(|row| over(&row.interval_over));
-        let round_effect = change.rounds().filter(|_| is_wider).cloned();
-        let warmup = self.warmup()?;
-        self.store.replace_rows(&lines)?;
-        let wants_launch = wants_launch && left.is_some();
-        Ok(Report {
-            left,
-            rows,
-            bandwidth,
-            drift,
-            spread,
-            round_effect,
-            few_blocks,
-            again,
-            unsteady,
-            warmup,
-            wants_launch,
-        })
-    }
-
-    /// The row as its blocks alone give it, if an earlier launch has concluded it: what became of its interval then would
-    /// count twice.
-    fn derived(&self, index: usize, row: StepRow) -> Result<StepRow, RecordError> {
-        let is_concluded = self.done[index].is_some_and(|done| done.is_concluded);
-        let Some(result) = row.outcome.right().filter(|_| is_concluded) else { return Ok(row) };
-        let reason = result.effort.stop_reason.clone();
-        let blocks = self.whole_blocks(index, 0..usize::MAX)?;
-        if blocks.is_empty() {
-            return Ok(row);
-        }
-        let counts_bytes = self.plan.cases[index].choices().is_some();
-        Ok(row_of(row.setting, &blocks.iter().collect::<Vec<_>>(), &reason, counts_bytes))
-    }
-
     /// One block of one case, unless it is there; and the case's row, if that was its last.
     fn measure(&mut self, index: usize, block: usize, order: usize) -> Result<(), RecordError> {
         if self.done[index].is_some() {
@@ -528,21 +445,6 @@ impl Sweep<'_> {
 
     fn key(&self, index: usize, block: usize) -> Key {
         (self.name(index).to_string(), block)
-    }
-
-    /// Of the messages of every case that is right, in the order of the plan.
-    fn bandwidth(&self, change: &SpeedChange) -> Result<Vec<MessageRow>, RecordError> {
-        let mut bandwidth = Bandwidth::default();
-        for (index, (planned, setting)) in self.plan.cases.iter().zip(&self.settings).enumerate() {
-            if self.done[index].is_some_and(|done| done.right_us.is_some()) {
-                for &Measured { block, launch, .. } in &self.blocks[index] {
-                    let messages = self.store.messages(&self.key(index, block))?;
-                    let place = (launch, block);
-                    bandwidth.add(&planned.case, setting, place, &messages);
-                }
-            }
-        }
-        Ok(bandwidth.rows(change))
     }
 
     /// Ends a case after `count` blocks with its row.
