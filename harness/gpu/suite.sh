@@ -136,7 +136,8 @@ done
 # Training: surfaces of fusion threshold and cycle time, a recommendation, and a timeline of one setting.
 sweep="env $connections $kolo sweep --budget ${seconds}s"
 part "train-resnet50" $sweep "$configs/cuda.toml" --out "$out/train-resnet50"
-changed cuda.toml bert_base 'topology=["1x2"]' 'control_plane=["bitvector"]' 'fusion_threshold_mib=[1, 16, 64, 128]' 'cycle_time_ms=[1, 5]' > "$out/bert.toml"
+changed cuda.toml bert_base 'topology=["1x2"]' 'control_plane=["bitvector"]' 'fusion_threshold_mib=[1, 16, 64, 128]' \
+    'cycle_time_ms=[1, 5]' 'blocks_max=6' > "$out/bert.toml"
 part "train-bert_base" $sweep "$out/bert.toml" --out "$out/train-bert_base"
 changed cuda.toml resnet50 'control_plane=["bitvector"]' 'fusion_threshold_mib=[16]' 'cycle_time_ms=[1]' > "$out/timeline.toml"
 part "train-timeline" $sweep "$out/timeline.toml" --timeline --no-figures --out "$out/train-timeline"
@@ -196,7 +197,7 @@ case $nccl in
         mpirun="$with mpirun -n $world"
         for model in resnet50 bert_base; do
             changed nccl.toml "$model" "topology=[\"1x$world\"]" 'control_plane=["bitvector"]' \
-                'algorithm=["nccl-allreduce", "ring"]' 'fusion_threshold_mib=[4, 64]' 'cycle_time_ms=[1, 5]' \
+                'algorithm=["nccl-allreduce", "ring"]' 'fusion_threshold_mib=[4, 64]' 'cycle_time_ms=[1, 5]' 'blocks_max=6' \
                 > "$out/nccl-$model.toml"
             part "nccl-train-$model" $mpirun "$kolo" sweep "$out/nccl-$model.toml" --force --budget "${seconds}s" \
                 --out "$out/nccl-train-$model"

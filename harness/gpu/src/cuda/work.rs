@@ -18,12 +18,15 @@ pub const MOST_SOURCES: usize = 9;
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 
-/// Blocks that are on a multiprocessor at once.
-const RESIDENT_BLOCKS: usize = 8;
+/// Blocks of a grid for each multiprocessor, at most: more of them balance the work, and each costs its beginning.
+/// Eight are on a multiprocessor at once.
+const MOST_BLOCKS: usize = 32;
 
-/// Blocks of a grid, at most, in multiples of those that are on the device at once: more of them balance the work, and
-/// each costs its beginning.
-const MOST_ROUNDS: usize = 4;
+/// The same for packing, whose blocks move one piece after the other.
+const MOST_PACKING_BLOCKS: usize = 64;
+
+/// The same for checking. Three are on a multiprocessor at once, with four lines of every thread under way.
+const MOST_CHECKING_BLOCKS: usize = 6;
 
 /// Bytes that a thread moves at once.
 const LINE_BYTES: usize = 16;
@@ -129,15 +132,20 @@ impl Work {
     /// # Errors
     /// When an address is not aligned for such elements.
     pub fn launch(&self, multiprocessors: usize) -> Result<Option<Launch>, CudaError> {
-        let resident = multiprocessors * RESIDENT_BLOCKS;
-        let grid = |dtype, elements| blocks(dtype, elements).min(resident * MOST_ROUNDS);
+        let grid = |dtype, elements, most| blocks(dtype, elements).min(multiprocessors * most);
         let (elements, blocks) = match self {
-            Work::Reduce { dtype, elements, .. } => (*elements, grid(*dtype, *elements)),
+            Work::Reduce { dtype, elements, .. } => {
+                (*elements, grid(*dtype, *elements, MOST_BLOCKS))
+            }
             Work::Busy { multiprocessors, .. } => (*multiprocessors, *multiprocessors),
-            // A block goes on with its next piece sooner than another one begins.
-            Work::Pack { count, .. } => (*count, (*count).min(resident)),
-            Work::Fill { dtype, values, .. } | Work::Check { dtype, values, .. } => {
-                (values.elements, grid(*dtype, values.elements))
+            Work::Pack { count, .. } => {
+                (*count, (*count).min(multiprocessors * MOST_PACKING_BLOCKS))
+            }
+            Work::Fill { dtype, values, .. } => {
+                (values.elements, grid(*dtype, values.elements, MOST_BLOCKS))
+            }
+            Work::Check { dtype, values, .. } => {
+                (values.elements, grid(*dtype, values.elements, MOST_CHECKING_BLOCKS))
             }
         };
         if elements == 0 {

@@ -224,12 +224,16 @@ INLINE void pack(const Pack& work) {
     typedef Group<F, lanes> In;
     typedef Group<T, lanes> Out;
     const u64 in_words = sizeof(In) / sizeof(typename In::Word), out_words = sizeof(Out) / sizeof(typename Out::Word);
-    // Short reads are made two at a time.
-    const u64 at_once = sizeof(In) < 16 ? 2 : 1;
+    // Short reads and writes are made two at a time.
+    const u64 at_once = sizeof(In) < 16 || sizeof(Out) < 16 ? 2 : 1;
+    Piece next_piece = {0, 0, 0};
+    if (blockIdx.x < work.count) next_piece = work.pieces[blockIdx.x];
     ONE_BY_ONE for (u64 piece = blockIdx.x; piece < work.count; piece += gridDim.x) {
-        const F* from = (const F*)work.pieces[piece].from;
-        T* into = (T*)work.pieces[piece].into;
-        u64 elements = work.pieces[piece].elements, before = head(into, elements);
+        const F* from = (const F*)next_piece.from;
+        T* into = (T*)next_piece.into;
+        u64 elements = next_piece.elements, before = head(into, elements);
+        // The table is read while elements move.
+        if (piece + gridDim.x < work.count) next_piece = work.pieces[piece + gridDim.x];
         u64 groups = is_aligned(from + before) ? (elements - before) / lanes : 0;
         ONE_BY_ONE for (u64 first = threadIdx.x; first < groups; first += blockDim.x * at_once) {
             In in[at_once];
@@ -446,8 +450,8 @@ INLINE void judge(const Check& work, const u64* at, u32 high, bool is_scaled, co
 
 template <int COMBINE, typename T>
 INLINE void check(const Check& work) {
-    // Of wide elements two lines at a time.
-    const u64 lanes = 16 / sizeof(T), at_once = sizeof(T) < 4 ? 1 : 2;
+    // Of wide elements four lines at a time.
+    const u64 lanes = 16 / sizeof(T), at_once = sizeof(T) < 4 ? 1 : 4;
     const Pattern& of = work.pattern;
     const T* got = (const T*)work.got;
     const u32 high = upper(of, 0);
@@ -490,7 +494,7 @@ INLINE void check(const Check& work) {
 
 #define PATTERN(name, T)                                     \
     KERNEL fill_##name(WORK(Fill) work) { fill<T>(work); }   \
-    KERNEL AT_ONCE(5) check_##name(WORK(Check) work) { check<T>(work); }
+    KERNEL AT_ONCE(3) check_##name(WORK(Check) work) { check<T>(work); }
 
 PATTERN(f32, float)
 PATTERN(f64, double)
