@@ -1,18 +1,22 @@
 //! A sweep of 100,000 cases: its plan, and what `--resume` reads.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use indicatif::ProgressBar;
 use measure::config::Config;
+use measure::executor::{BlockExecutor, BlockRequest, BlockResult};
 use measure::plan::Plan;
+use measure::sweep::{Course, run};
 use results::block::{Block, Message, RankBlock, Sample, histogram};
 use results::conditions::Conditions;
 use results::provenance::{Launch, Provenance};
 use results::record::{Output, Store, csv_bytes};
 
-use super::LIVE;
+use super::{LIVE, PEAK};
+use training::outcome::EngineError;
 use workloads::workload::Workload;
 
 /// 10 x 100 x 100 settings.
@@ -114,14 +118,44 @@ pub fn cases() {
         .map(|entry| entry.and_then(|entry| entry.metadata()).map_or(0, |file| file.len()))
         .sum();
     let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
     let begun = Instant::now();
-    let (_store, earlier) = Store::resume(&folder, STEPS).expect("a folder to resume");
-    let took_s = begun.elapsed().as_secs_f64();
+    let (mut store, earlier) = Store::resume(&folder, STEPS).expect("a folder to resume");
+    let read_s = begun.elapsed().as_secs_f64();
     assert_eq!((earlier.blocks.len(), earlier.dropped.len()), (cases.len(), 0));
-    let kept = (LIVE.load(Ordering::Relaxed) - before) as f64 / earlier.blocks.len() as f64;
+    let stop = folder.join("stop");
+    let mut first = First { begun, stop: stop.clone(), took_s: 0.0, kept: 0 };
+    let course = Course { stop: Some(stop), ..Course::default() };
+    let launches = [Launch::now(), Launch::now()];
+    let progress = ProgressBar::hidden();
+    run(&plan, &mut store, earlier, &launches, &course, &mut first, &progress)
+        .expect("a sweep that is stopped");
+    let per_case = |bytes: isize| (bytes - before) as f64 / cases.len() as f64;
     println!(
-        "resume of {} blocks, {:.0} MB: {took_s:.2} s; {kept:.0} bytes of memory a block",
-        earlier.blocks.len(),
-        bytes as f64 / 1e6
+        "resume of {} blocks, {:.0} MB: {:.2} s until the first new block begins, of which {read_s:.2} s read files; {:.0} \
+         bytes of memory a case then, {:.0} at most",
+        cases.len(),
+        bytes as f64 / 1e6,
+        first.took_s,
+        per_case(first.kept),
+        per_case(PEAK.load(Ordering::Relaxed))
     );
+}
+
+/// Tells when a sweep's first block begins, and stops the sweep.
+struct First {
+    begun: Instant,
+    stop: PathBuf,
+    took_s: f64,
+    /// Bytes of memory then.
+    kept: isize,
+}
+
+impl BlockExecutor for First {
+    fn run(&mut self, _: &Plan, _: BlockRequest) -> BlockResult {
+        self.took_s = self.begun.elapsed().as_secs_f64();
+        self.kept = LIVE.load(Ordering::Relaxed);
+        fs::write(&self.stop, "").expect("room on the disk");
+        BlockResult { outcome: Err(EngineError::Refused("the goal is measured".into())), records: None }
+    }
 }
