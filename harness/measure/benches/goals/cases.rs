@@ -156,6 +156,9 @@ impl BlockExecutor for First {
         self.took_s = self.begun.elapsed().as_secs_f64();
         self.kept = LIVE.load(Ordering::Relaxed);
         fs::write(&self.stop, "").expect("room on the disk");
-        BlockResult { outcome: Err(EngineError::Refused("the goal is measured".into())), records: None }
+        BlockResult {
+            outcome: Err(EngineError::Refused("the goal is measured".into())),
+            records: None,
+        }
     }
 }
