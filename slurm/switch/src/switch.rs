@@ -40,6 +40,7 @@ pub struct Switch {
 struct Travelling {
     comes_ns: u64,
     number: u64,
+    from: usize,
     to: usize,
     frame: Vec<u8>,
 }
@@ -91,8 +92,8 @@ impl Switch {
         while let Some(first) = self.travelling.peek_mut()
             && first.0.comes_ns <= now_ns
         {
-            let Reverse(Travelling { comes_ns, to, frame, .. }) = PeekMut::pop(first);
-            match self.links.receive_ns(comes_ns, to, frame::length_bytes(&frame)) {
+            let Reverse(Travelling { comes_ns, from, to, frame, .. }) = PeekMut::pop(first);
+            match self.links.receive_ns(comes_ns, from, to, frame::length_bytes(&frame)) {
                 Some(at_ns) => self.arriving[to].push_back((at_ns, frame)),
                 None => self.lost.count(),
             }
@@ -147,7 +148,7 @@ impl Switch {
             };
             let comes_ns = self.links.send_ns(now_ns, from, to, frame::length_bytes(frame));
             let (number, frame) = (self.sent, frame.to_vec());
-            self.travelling.push(Reverse(Travelling { comes_ns, number, to, frame }));
+            self.travelling.push(Reverse(Travelling { comes_ns, number, from, to, frame }));
             self.sent += 1;
             if self.links.free_ns(from) > now_ns + AHEAD_NS {
                 break;
