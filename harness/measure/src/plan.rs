@@ -23,7 +23,7 @@ use crate::executor::{BlockRequest, BuiltWithoutMpi};
 use cluster::nodes::{EMULATED, Node, TooFewProcesses, place};
 use results::provenance::{Launch, Subject, cores};
 use results::row::{self, Key, Run, StepSetting, Training, Tuning};
-use training::back_end::RankKind;
+use training::back_end::{MemoryKind, RankKind};
 use training::job::Job;
 use training::timeline::record::Recorder;
 use transports::data_plane::DataPlane;
@@ -294,6 +294,7 @@ impl Plan {
             seed: config.measure.seed,
             transport: case.transport.name().into(),
         };
+        let sizes = config.sizes(case.transport);
         let training = Training {
             workload: workload.name.clone(),
             algorithm: case.algorithm.clone(),
@@ -304,7 +305,12 @@ impl Plan {
             backward_passes_per_step: Some(framework.backward_passes_per_step),
             compression: framework.compression.name().into(),
             cache_capacity: config.sweep.cache_capacity,
-            segment_bytes: config.sizes(case.transport).segment_bytes,
+            segment_bytes: sizes.segment_bytes,
+            packing_bytes: match case.transport.memory() {
+                MemoryKind::Host => sizes.packing_bytes,
+                // GPUs pack whole messages.
+                MemoryKind::Device => 0,
+            },
             forward_ms: step.forward_ms * share,
             backward_ms: step.backward_ms * share,
             optimizer_ms: step.optimizer_ms,

@@ -36,6 +36,9 @@ pub struct Options {
     /// Starts of the program, each with all blocks
     #[arg(long, hide_short_help = true, value_name = "COUNT", value_parser = launches)]
     pub launches: Option<usize>,
+    /// Timed steps of each block
+    #[arg(long, hide_short_help = true, value_name = "COUNT", value_parser = steps)]
+    pub steps: Option<usize>,
     /// Entries of the response cache; with 0, `bitvector` uses rank 0 in every cycle
     #[arg(long, hide_short_help = true, value_name = "COUNT", allow_negative_numbers = true, value_parser = cache_capacity)]
     pub cache_capacity: Option<usize>,
@@ -54,7 +57,15 @@ fn cache_capacity(text: &str) -> Result<usize, ValueError> {
 }
 
 fn launches(text: &str) -> Result<usize, String> {
-    match whole_number(text, MOST_LAUNCHES) {
+    one_to(MOST_LAUNCHES, text)
+}
+
+fn steps(text: &str) -> Result<usize, String> {
+    one_to(MOST_STEPS, text)
+}
+
+fn one_to(most: usize, text: &str) -> Result<usize, String> {
+    match whole_number(text, most) {
         Ok(0) => Err("expected at least 1".into()),
         found => found.map_err(|error| error.to_string()),
     }
@@ -62,6 +73,9 @@ fn launches(text: &str) -> Result<usize, String> {
 
 /// More launches than that are a mistake.
 const MOST_LAUNCHES: usize = 1000;
+
+/// More steps of a block than that are a mistake.
+const MOST_STEPS: usize = 1_000_000;
 
 /// A configuration after overrides.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -102,10 +116,18 @@ pub fn apply(config: &mut Config, options: &Options, environment: &Environment) 
         variable(&environment.cache_capacity, environment.cache_capacity.value),
     );
     axes.cache_capacity = capacity[0];
-    let mut launches = vec![config.measure.launches];
-    let set = option("--launches", options.launches);
-    precedence.fix("measure.launches", &mut launches, set, None);
-    config.measure.launches = launches[0];
+    for (key, value, set) in [
+        ("measure.launches", &mut config.measure.launches, option("--launches", options.launches)),
+        (
+            "measure.steps_per_block",
+            &mut config.measure.steps_per_block,
+            option("--steps", options.steps),
+        ),
+    ] {
+        let mut axis = vec![*value];
+        precedence.fix(key, &mut axis, set, None);
+        *value = axis[0];
+    }
     let mut set = |key, value: &mut f64, setting: &Setting<Duration>| {
         let mut axis = vec![*value];
         precedence.fix(key, &mut axis, None, variable(setting, setting.value.as_secs_f64()));

@@ -43,6 +43,10 @@ pub struct Policy {
     /// MiB of the pieces into which messages are split, one allreduce each; 0: whole messages.
     #[serde(default)]
     pub partition_mib: f64,
+    /// MiB of the blocks in which messages of several tensors are packed, reduced and unpacked one after the other; 0: whole
+    /// messages.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub packing_mib: f64,
     /// The latency of one message passes while the next ones travel, as with many messages in flight.
     #[serde(default)]
     pub overlap_latency: bool,
@@ -88,6 +92,10 @@ fn one() -> usize {
     1
 }
 
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
 impl Policy {
     /// A control plane and a data plane, with the defaults of every other key.
     pub fn new(name: &str, control_plane: &str, data_plane: &str) -> Policy {
@@ -103,6 +111,7 @@ impl Policy {
             backward_passes_per_step: 1,
             segment_kib: 0.0,
             partition_mib: 0.0,
+            packing_mib: 0.0,
             overlap_latency: false,
             overlap_stages: false,
             priority: false,
@@ -121,6 +130,11 @@ impl Policy {
     /// Length of segments, as configured.
     pub fn segment_bytes(&self) -> f64 {
         self.segment_kib * 1024.0
+    }
+
+    /// Length of blocks that are packed at a time, as configured.
+    pub fn packing_bytes(&self) -> f64 {
+        self.packing_mib * MIB
     }
 
     /// The parts of a message that overlap with other messages in flight.
@@ -148,6 +162,7 @@ impl Policy {
         within("fusion_threshold_mib", self.fusion_threshold_mib, 0.0, 1e6)?;
         within("segment_kib", self.segment_kib, 0.0, 1e9)?;
         within("partition_mib", self.partition_mib, 0.0, 1e6)?;
+        within("packing_mib", self.packing_mib, 0.0, 1e6)?;
         self.slowdown.iter().try_for_each(|&factor| within("slowdown", factor, 1.0, 10.0))?;
         within("ahead_ms", self.ahead_ms, 0.0, 1e6)?;
         let passes = self.backward_passes_per_step as f64;

@@ -315,13 +315,14 @@ fn model(StepSetting { training, .. }: &StepSetting) -> Model {
 
 /// As ranks on CPUs do it: a cycle ends with its messages.
 fn policy(StepSetting { training, tuning, .. }: &StepSetting) -> Policy {
-    let Training { algorithm, cache_capacity, segment_bytes, .. } = training;
+    let Training { algorithm, cache_capacity, segment_bytes, packing_bytes, .. } = training;
     let Tuning { control_plane, fusion_threshold_bytes, cycle_time_ms, .. } = tuning;
     let threshold_mib = *fusion_threshold_bytes as f64 / MIB;
     let segment_kib = *segment_bytes as f64 / 1024.0;
+    let packing_mib = *packing_bytes as f64 / MIB;
     let passes = training.backward_passes_per_step.unwrap_or(1);
     let name = format!(
-        "{control_plane}/{algorithm}/{threshold_mib}MiB/{cycle_time_ms}ms/{segment_kib}KiB/{passes}"
+        "{control_plane}/{algorithm}/{threshold_mib}MiB/{cycle_time_ms}ms/{segment_kib}KiB/{packing_mib}MiB/{passes}"
     );
     Policy {
         cycle_time_ms: *cycle_time_ms,
@@ -329,6 +330,7 @@ fn policy(StepSetting { training, tuning, .. }: &StepSetting) -> Policy {
         cache_capacity: *cache_capacity,
         backward_passes_per_step: passes,
         segment_kib,
+        packing_mib,
         blocking: true,
         about: "as measured".into(),
         ..Policy::new(&name, control_plane, algorithm)

@@ -232,11 +232,8 @@ impl Plan {
             ranks,
             control,
             data,
-            partition_bytes: if policy.partition_mib > 0.0 {
-                policy.partition_mib * MIB
-            } else {
-                f64::INFINITY
-            },
+            partition_bytes: bytes_or_whole(policy.partition_mib),
+            packing_bytes: bytes_or_whole(policy.packing_mib),
             overlap: policy.overlap(),
             needed: policy.priority.then(|| needed(workload)),
             blocking: policy.blocking,
@@ -251,6 +248,11 @@ impl Plan {
             drive,
         })
     }
+}
+
+/// 0 stands for whole messages.
+fn bytes_or_whole(mib: f64) -> f64 {
+    if mib > 0.0 { mib * MIB } else { f64::INFINITY }
 }
 
 impl Subject for Plan {

@@ -58,6 +58,7 @@ fn row_of(plan: &Plan, case: &Case, outcome: CaseOutcome<SimulatedStepResult>) -
             compression: model.compression.name().into(),
             cache_capacity: policy.cache_capacity,
             segment_bytes: policy.segment_bytes() as usize,
+            packing_bytes: policy.packing_bytes() as usize,
             forward_ms: model.forward_ms,
             backward_ms: model.backward_ms,
             optimizer_ms: model.optimizer_ms,

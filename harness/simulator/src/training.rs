@@ -58,6 +58,9 @@ pub struct Job<'j> {
     pub imbalance: f64,
     /// Bytes of the pieces into which messages are split, one allreduce each; infinite: whole messages.
     pub partition_bytes: f64,
+    /// Bytes of the blocks in which messages of several tensors are packed, reduced and unpacked one after the other;
+    /// infinite: whole messages.
+    pub packing_bytes: f64,
     /// The parts of a message that overlap with other messages in flight.
     pub overlap: Overlap,
     /// With priorities: the part of the next forward pass at which each tensor's layer begins. None: a step ends

@@ -139,6 +139,7 @@ pub fn training_job<'j>(
         control,
         data,
         partition_bytes: f64::INFINITY,
+        packing_bytes: f64::INFINITY,
         overlap: Overlap::Nothing,
         needed: None,
         blocking,

@@ -293,6 +293,20 @@ fn launches_follow_each_other() {
     zero.says(2, "invalid value '0' for '--launches <COUNT>': expected at least 1");
 }
 
+/// Every block has as many steps as the option says, and a folder keeps its number.
+#[test]
+fn an_option_sets_the_steps_of_each_block() {
+    let sweep = Sweep::new(&[]);
+    sweep.run(&["--steps", "1"]).says(0, "measure.steps_per_block");
+    for row in sweep.rows() {
+        assert_eq!((row["blocks"].as_str(), row["samples"].as_str()), ("2", "2"));
+    }
+    let more = sweep.run(&["--resume", "--steps", "2"]);
+    more.says(2, "another sweep: measure.steps_per_block: the folder has 1, now it is 2; resume");
+    let zero = sweep.run(&["--steps", "0"]);
+    zero.says(2, "invalid value '0' for '--steps <COUNT>': expected at least 1");
+}
+
 /// Another job adds launches to what an earlier one has measured.
 #[test]
 fn launches_are_added_to_a_run_that_is_done() {

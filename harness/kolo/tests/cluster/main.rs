@@ -141,8 +141,8 @@ fn scaling_sweep(_: &Cluster) -> Outcome {
     // Any index but those of the clusters that are up.
     let cluster = Cluster::of_nodes(8, CLUSTERS)?;
     let nodes = ["--nodes=8", "--ntasks-per-node=1"];
-    let job = cluster.submit_default("scaling", &nodes, &["--budget", "0s"])?;
-    // Eight ranks that may have two cores, and a block of each case.
+    let job = cluster.submit_default("scaling", &nodes, &["--budget", "0s", "--steps", "1"])?;
+    // Eight ranks that may have two cores, and a block of one step of each case.
     job.ends_with("COMPLETED", Duration::from_secs(1800))?;
     let results = Results::read(&job.folder)?;
     results.all_right(4 * CASES_PER_WORLD)?;

@@ -16,6 +16,7 @@ columns! {
             compression: String,
             cache_capacity: usize,
             segment_bytes: usize,
+            packing_bytes: usize,
             forward_ms: f64,
             backward_ms: f64,
             optimizer_ms: f64,

@@ -144,7 +144,11 @@ impl Progress {
         let pieces = (bytes as f64 / job.partition_bytes).ceil().max(1.0);
         let piece_bytes = job.imbalance * bytes as f64 / pieces;
         let packing_s = job.control.packing_s(tensors.len(), bytes as f64) / pieces;
-        let next = packed(job.data.next(piece_bytes, job.overlap), packing_s);
+        // A single tensor is not packed.
+        let block_bytes = if tensors.len() > 1 { job.packing_bytes } else { f64::INFINITY };
+        let time = |bytes| job.data.time(bytes);
+        let next = |bytes| job.data.next(bytes, job.overlap);
+        let next = packed(in_blocks(piece_bytes, block_bytes, next), packing_s);
         let begin_s = self.stream_free_s.max(ready_s);
         let interference = &job.interference;
         // One rank alone sends nothing.
@@ -166,7 +170,7 @@ impl Progress {
             begin_s,
             pieces: pieces as usize,
             slowdown,
-            once: longer(packed(job.data.time(piece_bytes), packing_s), longer_s),
+            once: longer(packed(in_blocks(piece_bytes, block_bytes, time), packing_s), longer_s),
             next,
         });
     }
@@ -212,6 +216,17 @@ impl Progress {
         self.step.expose((compute_end_s, end_s), sent, &self.negotiations);
         self.step
     }
+}
+
+/// Blocks that follow each other, and what is left.
+fn in_blocks(size_bytes: f64, block_bytes: f64, time: impl Fn(f64) -> Moment) -> Moment {
+    if size_bytes <= block_bytes {
+        return time(size_bytes);
+    }
+    let blocks = (size_bytes / block_bytes).floor();
+    let left_bytes = size_bytes - blocks * block_bytes;
+    let all = Moment::default().plus(blocks, time(block_bytes));
+    if left_bytes > 0.0 { all.plus(1.0, time(left_bytes)) } else { all }
 }
 
 /// A message with the copies into and out of its fusion buffer, which count as work on its bytes.
@@ -274,5 +289,21 @@ impl Step {
             self.reduction += share * moment.reduction_s;
             at_s = over_s;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whole blocks have the time of their own size, which need not grow in proportion.
+    #[test]
+    fn a_message_in_blocks_takes_their_times_and_that_of_what_is_left() {
+        let time = |bytes: f64| Moment { at_s: 1.0 + bytes * bytes, ..Moment::default() };
+        let at_s = |size_bytes, block_bytes| in_blocks(size_bytes, block_bytes, time).at_s;
+        assert_eq!(at_s(7.0, f64::INFINITY), 50.0);
+        assert_eq!(at_s(4.0, 4.0), 17.0);
+        assert_eq!(at_s(8.0, 4.0), 34.0);
+        assert_eq!(at_s(9.0, 4.0), 34.0 + 2.0);
     }
 }

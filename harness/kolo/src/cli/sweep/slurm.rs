@@ -339,8 +339,14 @@ impl Sweep<'_> {
 
     /// Options of the user's that the sweep itself takes.
     fn passed_on(&self) -> Vec<String> {
-        let Options { transport, fusion_threshold_mb, cycle_time_ms, launches, cache_capacity } =
-            &self.arguments.options;
+        let Options {
+            transport,
+            fusion_threshold_mb,
+            cycle_time_ms,
+            launches,
+            steps,
+            cache_capacity,
+        } = &self.arguments.options;
         let mut words = Vec::new();
         let mut option = |name: &str, value: Option<String>| {
             words.extend(value.into_iter().flat_map(|value| [name.to_string(), value]));
@@ -349,6 +355,7 @@ impl Sweep<'_> {
         option("--fusion-threshold-mb", fusion_threshold_mb.map(|value| value.to_string()));
         option("--cycle-time-ms", cycle_time_ms.map(|value| value.to_string()));
         option("--launches", launches.map(|value| value.to_string()));
+        option("--steps", steps.map(|value| value.to_string()));
         option("--cache-capacity", cache_capacity.map(|value| value.to_string()));
         option("--budget", self.arguments.budget.map(|time| format!("{}s", time.as_secs_f64())));
         let is_columnar = self.arguments.samples == Samples::Parquet;
