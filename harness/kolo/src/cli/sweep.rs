@@ -149,6 +149,10 @@ enum Samples {
     Parquet,
 }
 
+/// Those that [`Arguments::has_options_of_steps`] finds, as a sentence has them.
+const OPTIONS_OF_STEPS: &str = "--timeline, --samples, --budget, --nodes, --ranks-per-node, --fusion-threshold-mb, \
+                                --cycle-time-ms, --cache-capacity, --transport, --launches or --steps";
+
 /// Headings of the options.
 const RUN: &str = "What to run";
 const OUTPUT: &str = "Output";

@@ -1,4 +1,4 @@
-//! A sweep of 100,000 cases: its plan, and what `--resume` reads.
+//! A sweep of 100,000 cases: its plan, and how soon a resumed one measures its next block.
 
 use std::fs;
 use std::path::{Path, PathBuf};

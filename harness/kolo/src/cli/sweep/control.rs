@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::budget::Range;
 use super::folder::{finish, open};
 use super::intended::{Intended, IntendedCase};
-use super::{Arguments, exit};
+use super::{Arguments, OPTIONS_OF_STEPS, exit};
 use crate::cli::{Exit, usage};
 use measure::control_sweep::config::{Case, Config};
 use measure::control_sweep::transport::Transport;
@@ -19,12 +19,9 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let config = Config::of(file)?;
     let refuse = |problem: String| file.refuse(ConfigProblem::unusable(problem));
     if arguments.has_options_of_steps() {
-        return Err(refuse(
-            "a sweep of control planes takes no --timeline, --samples, --budget, --nodes, --ranks-per-node, \
-             --fusion-threshold-mb, --cycle-time-ms or --cache-capacity; leave it out, or set control.base in the \
-             configuration"
-                .into(),
-        )
+        return Err(refuse(format!(
+            "a sweep of control planes takes no {OPTIONS_OF_STEPS}; leave it out, or set control.base in the configuration"
+        ))
         .into());
     }
     let launch = Launch::now();

@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::folder::{finish, open};
 use super::intended::{Intended, IntendedCase};
-use super::{Arguments, exit};
+use super::{Arguments, OPTIONS_OF_STEPS, exit};
 use crate::cli::Exit;
 use results::conclusion::Conclusion;
 use results::provenance::Launch;
@@ -19,8 +19,9 @@ use simulator::{claims, crossover, summary, tabulate};
 pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let config = Config::of(file)?;
     if arguments.has_options_of_steps() {
-        let problem = "a simulated sweep takes no --timeline, --samples, --budget, --nodes, --ranks-per-node, \
-                       --fusion-threshold-mb, --cycle-time-ms or --cache-capacity; leave it out, or change its policies";
+        let problem = format!(
+            "a simulated sweep takes no {OPTIONS_OF_STEPS}; leave it out, or change its policies"
+        );
         return Err(file.refuse(ConfigProblem::unusable(problem)).into());
     }
     let launch = Launch::now();
