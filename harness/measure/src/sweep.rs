@@ -107,7 +107,7 @@ pub fn run(
     let mut warmup_steps = plan.config.measure.warmup_steps;
     for ((case, block), outline) in earlier.blocks {
         if let Some(&index) = indices.get(case.as_str()) {
-            blocks[index].push(Measured { block, launch: outline.launch, took: None });
+            blocks[index].push(Measured::new(block, outline.launch, None));
             warmup_steps = warmup_steps.max(outline.warmup);
         }
     }
@@ -175,15 +175,36 @@ impl Done {
     }
 }
 
-/// What a sweep keeps in memory of a block: the store has the rest.
+/// What a sweep keeps in memory of a block, in few bytes, because there may be millions: the store has the rest.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
+    block: u32,
+    launch: u32,
+    /// Not a number if an earlier launch measured it.
+    took_s: f32,
+}
+
+impl Measured {
+    fn new(block: usize, launch: usize, took: Option<Duration>) -> Measured {
+        let small = |number: usize| u32::try_from(number).expect("fewer than 4 billion");
+        let took_s = took.map_or(f32::NAN, |took| took.as_secs_f32());
+        Measured { block: small(block), launch: small(launch), took_s }
+    }
+
     /// Its number.
-    block: usize,
+    fn block(self) -> usize {
+        self.block as usize
+    }
+
     /// The launch that measured it.
-    launch: usize,
+    fn launch(self) -> usize {
+        self.launch as usize
+    }
+
     /// How long it took, if it was measured in this launch.
-    took: Option<Duration>,
+    fn took(self) -> Option<Duration> {
+        Duration::try_from_secs_f32(self.took_s).ok()
+    }
 }
 
 /// A sweep that is running.
@@ -249,7 +270,7 @@ impl Sweep<'_> {
             left = left.or_else(|| self.is_to_stop(course, any));
             // Blocks of a launch before this one were looked at then, unless it ended at once.
             let is_new = (0..plan.cases.len()).any(|index| {
-                self.numbers(index, block..block + 1).any(|measured| measured.took.is_some())
+                self.numbers(index, block..block + 1).any(|measured| measured.took().is_some())
             });
             let is_due = left.is_none() && (is_new || block + 1 == self.rounds.end);
             let is_longer = is_due && self.lengthen_warmup()?;
@@ -370,8 +391,8 @@ impl Sweep<'_> {
             let measured = Block { conditions, ..measured };
             self.store.append_block(&measured)?;
             let own = &mut self.blocks[index];
-            let at = own.partition_point(|other| other.block < block);
-            own.insert(at, Measured { block, launch: self.launch, took: Some(took) });
+            let at = own.partition_point(|other| other.block() < block);
+            own.insert(at, Measured::new(block, self.launch, Some(took)));
         }
         Ok(true)
     }
@@ -418,28 +439,28 @@ impl Sweep<'_> {
 
     /// The block is complete.
     fn has(&self, index: usize, block: usize) -> bool {
-        self.blocks[index].binary_search_by_key(&block, |measured| measured.block).is_ok()
+        self.blocks[index].binary_search_by_key(&block, |measured| measured.block()).is_ok()
     }
 
     /// The number after a case's last block.
     fn next_block(&self, index: usize) -> usize {
-        self.blocks[index].last().map_or(0, |last| last.block + 1)
+        self.blocks[index].last().map_or(0, |last| last.block() + 1)
     }
 
     /// A case's blocks with these numbers.
     fn numbers(&self, index: usize, numbers: Range<usize>) -> impl Iterator<Item = &Measured> {
-        self.blocks[index].iter().filter(move |measured| numbers.contains(&measured.block))
+        self.blocks[index].iter().filter(move |measured| numbers.contains(&measured.block()))
     }
 
     /// What the store has of them.
     fn outlines(&self, index: usize, numbers: Range<usize>) -> Result<Vec<Outline>, RecordError> {
-        let outline = |measured: &Measured| self.store.outline(&self.key(index, measured.block));
+        let outline = |measured: &Measured| self.store.outline(&self.key(index, measured.block()));
         self.numbers(index, numbers).map(outline).collect()
     }
 
     /// All that the store has of them.
     fn whole_blocks(&self, index: usize, numbers: Range<usize>) -> Result<Vec<Block>, RecordError> {
-        let block = |measured: &Measured| self.store.block(&self.key(index, measured.block));
+        let block = |measured: &Measured| self.store.block(&self.key(index, measured.block()));
         self.numbers(index, numbers).map(block).collect()
     }
 

@@ -34,6 +34,10 @@ pub const BLOCKS_MIN: usize = 5;
 /// More samples are thinned out, evenly by size within each unit.
 const SAMPLES_MAX: usize = 4_000;
 
+/// Of more units, an even part of so many shows how much they differ (the bootstrap "m out of n": deviations of medians fall with
+/// the square root of the number of units).
+const UNITS_MAX: usize = 1_000;
+
 /// What an interval takes as independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -217,11 +221,17 @@ fn autocorrelation(values: &[f64]) -> Option<f64> {
 
 /// The interval of the median of all samples, by a bootstrap over units.
 fn over_units(mut units: Vec<Vec<f64>>) -> (f64, f64) {
-    let (count, all) = (units.len(), units.iter().map(Vec::len).sum::<usize>());
     let first = units[0][0];
     if units.iter().flatten().all(|&value| value == first) {
         return (first, first);
     }
+    let of_all = units.len();
+    let known_middle = (of_all > UNITS_MAX).then(|| median(units.concat())).flatten();
+    if of_all > UNITS_MAX {
+        let kept = |at: usize| std::mem::take(&mut units[at * of_all / UNITS_MAX]);
+        units = (0..UNITS_MAX).map(kept).collect();
+    }
+    let (count, all) = (units.len(), units.iter().map(Vec::len).sum::<usize>());
     if all > SAMPLES_MAX {
         units.iter_mut().for_each(|unit| thin_out(unit, all));
     }
@@ -234,7 +244,9 @@ fn over_units(mut units: Vec<Vec<f64>>) -> (f64, f64) {
     let [mean, squares] =
         moments(count, |drawn| (sorted.median(drawn) / middle).max(f64::MIN_POSITIVE).ln());
     let deviation = (squares - mean * mean).max(0.0).sqrt();
-    let half = (stretch(count) * deviation).exp();
+    let fewer = (count as f64 / of_all as f64).sqrt();
+    let half = (stretch(of_all) * deviation * fewer).exp();
+    let middle = known_middle.unwrap_or(middle);
     (middle / half, middle * half)
 }
 
@@ -325,8 +337,7 @@ fn student(count: usize) -> f64 {
     student.inverse_cdf((1.0 + CONFIDENCE) / 2.0)
 }
 
-/// The samples of units, sorted, for medians of many resamples. It takes 16 kB of memory for each unit, up to [`SAMPLES_MAX`]
-/// of them.
+/// The samples of units, sorted, for medians of many resamples. [`SAMPLES_MAX`] samples take 16 kB of memory for each unit.
 struct Sorted {
     values: Vec<f64>,
     /// For each value how many samples of each unit are up to it.

@@ -15,12 +15,13 @@
 //! disk. After a kill the last line may be cut,
 //! or a block may have messages but no samples; [`Store::resume`] drops incomplete data and reports them.
 //!
-//! Blocks are not kept in memory: a store knows where their lines are, and reads them again.
+//! Blocks are not kept in memory: a store finds where their lines are, and reads them again.
 
 mod appended;
 mod blocks;
 mod latency_log;
 mod lines;
+mod places;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -38,8 +39,9 @@ use crate::error::{MalformedLine, RecordError};
 use crate::files::{create_folder, write_streamed, write_whole};
 use crate::provenance::{PROVENANCE, Provenance};
 use crate::row::{self, Row, StepRow};
-use blocks::{CONDITIONS, Found, LATENCIES, MESSAGES, Place, RANKS, SAMPLES, Table, found_in};
+use blocks::{CONDITIONS, Found, LATENCIES, MESSAGES, RANKS, SAMPLES, Table, found_in};
 use latency_log::{LatencyLog, latencies};
+use places::{Place, Places};
 
 /// How long a child process that is being started may still hold a lock.
 const HELD_BY_CHILDREN: Duration = Duration::from_millis(200);
@@ -116,7 +118,7 @@ pub struct Store {
     tables: [Appended; 5],
     latency_log: LatencyLog,
     /// Complete blocks.
-    places: HashMap<Key, Place>,
+    places: Places,
     /// Held while the program runs; the system releases it after a kill.
     _lock: File,
 }
@@ -161,17 +163,15 @@ impl Store {
         let found = store.find(&mut earlier.dropped)?;
         let before = found.len();
         let complete = found.into_iter().filter(|(_, found)| found.is_complete(steps));
-        store.places.reserve(before);
         let outlines = complete.map(|(key, found)| {
             let place = Place { order: found.outline.order, lines: found.lines };
-            store.places.insert(key.clone(), place);
-            (key, found.outline)
+            store.places.add(&key, place).map(|()| (key, found.outline))
         });
         // Built at once: in a sorted map of many blocks, inserting them one by one takes longer.
-        earlier.blocks = outlines.collect();
+        earlier.blocks = outlines.collect::<Result<_, _>>()?;
         let incomplete = before - earlier.blocks.len();
         if incomplete > 0 || !earlier.dropped.is_empty() {
-            store.rewrite(&earlier.rows)?;
+            store.rewrite(&earlier.rows, |_| true)?;
         }
         if incomplete > 0 {
             let sentence = format!("{incomplete} incomplete block(s) are dropped");
@@ -249,7 +249,7 @@ impl Store {
                 Appended::open(folder.join(Table::Samples.file()))?,
             ],
             latency_log: LatencyLog::default(),
-            places: HashMap::new(),
+            places: Places::new(folder)?,
             _lock: lock,
         })
     }
@@ -301,8 +301,7 @@ impl Store {
                 Table::Samples => file.append(&block.samples)?,
             };
         }
-        self.places.insert((first.case.clone(), first.block), place);
-        Ok(())
+        self.places.add(&(first.case.clone(), first.block), place)
     }
 
     /// Writes a whole file atomically: to a temporary file, which is then renamed.
@@ -329,33 +328,24 @@ impl Store {
         write_streamed(&path, write)
     }
 
-    /// Rewrites all files with these rows and the blocks that have a place.
-    fn rewrite(&mut self, rows: &[Row]) -> Result<(), RecordError> {
+    /// Rewrites all files with these rows and the blocks that `is_kept` takes.
+    fn rewrite(&mut self, rows: &[Row], is_kept: impl Fn(&Key) -> bool) -> Result<(), RecordError> {
         self.rows.replace(&table(rows, &row::columns()))?;
-        // In the order in which rounds measure them.
-        let mut places: Vec<(&Key, &mut Place)> = self.places.iter_mut().collect();
-        places.sort_by_key(|(key, place)| (key.1, place.order));
+        let mut all = self.places.all(is_kept)?;
         for table in Table::ALL {
             let above = match table {
-                Table::Latencies if places.is_empty() => String::new(),
+                Table::Latencies if all.is_empty() => String::new(),
                 Table::Latencies => self.latency_log.header(),
                 _ => table.header() + "\n",
             };
-            let kept = places.iter().map(|(_, place)| place.lines[table as usize]);
+            let kept = all.iter().map(|(_, place)| place.lines[table as usize]);
             let kept = self.tables[table as usize].keep(above.as_bytes(), kept)?;
-            for ((_, place), lines) in places.iter_mut().zip(kept) {
+            for ((_, place), lines) in all.iter_mut().zip(kept) {
                 place.lines[table as usize] = lines;
             }
         }
-        Ok(())
-    }
-
-    /// The place of a block.
-    ///
-    /// # Panics
-    /// If it was never appended.
-    fn place(&self, key: &Key) -> &Place {
-        self.places.get(key).expect("the block was appended")
+        self.places = Places::new(&self.folder)?;
+        all.iter().try_for_each(|(key, place)| self.places.add(key, *place))
     }
 
     /// A block's lines in a table.
@@ -392,7 +382,7 @@ impl Output for Store {
     }
 
     fn block(&self, key: &Key) -> Result<Block, RecordError> {
-        let place = self.place(key);
+        let place = &self.places.get(key)?;
         Ok(Block {
             samples: self.lines(place, Table::Samples)?,
             messages: self.lines(place, Table::Messages)?,
@@ -403,7 +393,7 @@ impl Output for Store {
     }
 
     fn outline(&self, key: &Key) -> Result<Outline, RecordError> {
-        let place = self.place(key);
+        let place = &self.places.get(key)?;
         let samples: Vec<Sample> = self.lines(place, Table::Samples)?;
         let conditions = self.lines(place, Table::Conditions)?.pop();
         // A line of each rank.
@@ -412,18 +402,17 @@ impl Output for Store {
     }
 
     fn messages(&self, key: &Key) -> Result<Vec<Message>, RecordError> {
-        self.lines(self.place(key), Table::Messages)
+        self.lines(&self.places.get(key)?, Table::Messages)
     }
 
     /// The steps of blocks that are set aside go to a file of their own before they leave the others.
     fn set_aside(&mut self, aside: &BTreeSet<Key>, rows: &[Row]) -> Result<(), RecordError> {
         let mut samples: Vec<Sample> = Vec::new();
         for key in aside {
-            samples.extend(self.lines::<Sample>(self.place(key), Table::Samples)?);
+            samples.extend(self.lines::<Sample>(&self.places.get(key)?, Table::Samples)?);
         }
         Appended::open(self.folder.join(ASIDE))?.append(&samples)?;
-        self.places.retain(|key, _| !aside.contains(key));
-        self.rewrite(rows)
+        self.rewrite(rows, |key| !aside.contains(key))
     }
 
     fn replace_rows(&mut self, rows: &[Row]) -> Result<(), RecordError> {

@@ -1,9 +1,9 @@
-//! A sweep of 100,000 cases: its plan, and how soon a resumed one measures its next block.
+//! A sweep of 100,000 cases: its plan, how soon a resumed one measures its next block, and its memory while it measures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use measure::config::Config;
@@ -13,10 +13,11 @@ use measure::sweep::{Course, run};
 use results::block::{Block, Message, RankBlock, Sample, histogram};
 use results::conditions::Conditions;
 use results::provenance::{Launch, Provenance};
-use results::record::{Output, Store, csv_bytes};
+use results::record::{Earlier, Output, Store, csv_bytes};
 
 use super::{LIVE, PEAK};
-use training::outcome::EngineError;
+use training::outcome::{EngineError, Outcome, RankCycle, RankLog, RankMessage, RankStep};
+use transports::pattern::Wrong;
 use workloads::workload::Workload;
 
 /// 10 x 100 x 100 settings.
@@ -24,15 +25,16 @@ const CASES: usize = 100_000;
 const STEPS: usize = 3;
 const MESSAGES: usize = 32;
 
-fn plan() -> Plan {
+/// With so many cycle times, 1,000 cases of each. `measure` is the configuration's.
+fn plan(cycle_times: usize, measure: &str) -> Plan {
     let list = |count: usize| (1..=count).map(|it| it.to_string()).collect::<Vec<_>>().join(", ");
     let config = format!(
         "workload = \"resnet50\"\nstep = {{ backward_ms = 60 }}\n[sweep]\ntopology = [{}]\n\
          control_plane = [\"bitvector\", \"coordinator\"]\nalgorithm = [\"ring\"]\nfusion_threshold_mib = [{}]\n\
-         cycle_time_ms = [{}]",
+         cycle_time_ms = [{}]\n[measure]\n{measure}",
         ["1x2", "1x4", "2x2", "4x1", "4x2"].map(|name| format!("\"{name}\"")).join(", "),
         list(100),
-        list(100),
+        list(cycle_times),
     );
     let config: Config = toml::from_str(&config).expect("a configuration");
     let workload = Workload::read(Path::new("../../configs/workloads/resnet50.csv"));
@@ -103,7 +105,7 @@ pub fn cases() {
         STEPS * MESSAGES
     );
     let begun = Instant::now();
-    let plan = plan();
+    let plan = plan(CASES / 1_000, "");
     println!("plan of {} cases: {:.2} s", plan.cases.len(), begun.elapsed().as_secs_f64());
     let cases: Vec<String> = plan.cases.iter().map(|planned| planned.case.to_string()).collect();
     let folder = tempfile::tempdir().expect("a folder");
@@ -160,5 +162,106 @@ impl BlockExecutor for First {
             outcome: Err(EngineError::Refused("the goal is measured".into())),
             records: None,
         }
+    }
+}
+
+/// Rounds that the growth of memory is measured over, and their cases.
+const ROUNDS: usize = 6;
+const FEWER_CASES: usize = 10_000;
+
+pub fn rounds() {
+    println!(
+        "\n## {FEWER_CASES} cases in {ROUNDS} rounds of blocks: memory; goal: it does not grow from round to round\n"
+    );
+    let shared_memory = Path::new("/dev/shm");
+    // Where there is no disk to wait for.
+    let folder = match shared_memory.is_dir() {
+        true => tempfile::tempdir_in(shared_memory),
+        false => tempfile::tempdir(),
+    };
+    let folder = folder.expect("a folder");
+    let plan = plan(
+        FEWER_CASES / 1_000,
+        &format!(
+            "steps_per_block = {STEPS}\nblocks_min = {ROUNDS}\nblocks_max = {ROUNDS}\ninterval_percent = 0\n\
+         warmup_steps_max = 1\nbudget_seconds = 1e9"
+        ),
+    );
+    let launches = [Launch::now()];
+    let provenance = Provenance::new(&plan, Launch::now());
+    let mut store = Store::create(&folder.path().join("run"), &provenance).expect("a folder");
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let mut growing = Growing { before, blocks: 0, begun: Instant::now() };
+    let progress = ProgressBar::hidden();
+    println!("| when | bytes a case | at most | seconds |");
+    println!("|---|---|---|---|");
+    run(
+        &plan,
+        &mut store,
+        Earlier::default(),
+        &launches,
+        &Course::default(),
+        &mut growing,
+        &progress,
+    )
+    .expect("a sweep that ends");
+    growing.tell("its end");
+}
+
+/// Returns at once, and tells how memory grows.
+struct Growing {
+    before: isize,
+    blocks: usize,
+    begun: Instant,
+}
+
+impl Growing {
+    fn tell(&self, when: &str) {
+        let per_case = |bytes: &AtomicIsize| {
+            (bytes.load(Ordering::Relaxed) - self.before) as f64 / FEWER_CASES as f64
+        };
+        println!(
+            "| {when} | {:.0} | {:.0} | {:.0} |",
+            per_case(&LIVE),
+            per_case(&PEAK),
+            self.begun.elapsed().as_secs_f64()
+        );
+    }
+}
+
+impl BlockExecutor for Growing {
+    fn run(&mut self, plan: &Plan, request: BlockRequest) -> BlockResult {
+        if self.blocks.is_multiple_of(FEWER_CASES) {
+            self.tell(&format!("before round {}", self.blocks / FEWER_CASES));
+        }
+        self.blocks += 1;
+        let steps = request.warmup_steps + plan.config.measure.steps_per_block;
+        let time = |step: usize| Duration::from_micros((80_000 + self.blocks % 97 + step) as u64);
+        let log = RankLog {
+            steps: (0..steps)
+                .map(|step| RankStep { time: time(step), ..RankStep::default() })
+                .collect(),
+            messages: (0..steps * MESSAGES)
+                .map(|at| RankMessage {
+                    step: at / MESSAGES,
+                    tensors: 5,
+                    elements: 819_200,
+                    time: time(0) / 64,
+                })
+                .collect(),
+            cycles: (0..steps * 97)
+                .map(|at| RankCycle {
+                    step: Some(at / 97),
+                    negotiation: time(0) / 1_000,
+                    messages: at % 3,
+                })
+                .collect(),
+            refused: Vec::new(),
+        };
+        let ranks = plan.cases[request.index].case.topology.ranks();
+        let outcome =
+            Outcome { ranks: vec![log; ranks], negotiated: true, wrong: Wrong::default() };
+        BlockResult { outcome: Ok(outcome), records: None }
     }
 }

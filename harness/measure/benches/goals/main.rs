@@ -438,7 +438,7 @@ fn growth() {
 fn main() {
     let asked: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let tables: [(&str, fn()); 10] = [
+    let tables: [(&str, fn()); 11] = [
         ("executor", executor),
         ("kernels", kernels),
         ("small", small),
@@ -449,6 +449,7 @@ fn main() {
         ("growth", growth),
         ("control", control::control),
         ("cases", cases::cases),
+        ("rounds", cases::rounds),
     ];
     if let Some(unknown) = asked.iter().find(|name| tables.iter().all(|(table, _)| name != table)) {
         let names = tables.map(|(name, _)| name).join(", ");

@@ -88,7 +88,7 @@ impl Sweep<'_> {
         let left = |blocks: &[Key]| {
             let took = |(name, block): &Key| {
                 let own = &self.blocks[indices[name.as_str()]];
-                own.iter().find(|measured| measured.block == *block)?.took
+                own.iter().find(|measured| measured.block() == *block)?.took()
             };
             let back = blocks.iter().filter_map(took).sum();
             self.time_left(course, back).checked_sub(needed(blocks))
@@ -138,7 +138,7 @@ impl Sweep<'_> {
         let mut aside = BTreeSet::new();
         for index in (0..self.blocks.len()).filter(|&index| self.runs_here(index)) {
             let own = self.numbers(index, self.rounds.clone());
-            aside.extend(own.map(|measured| self.key(index, measured.block)));
+            aside.extend(own.map(|measured| self.key(index, measured.block())));
         }
         self.warmup_steps = (2 * self.warmup_steps).clamp(1, most);
         self.set_aside(&aside)?;
@@ -179,8 +179,9 @@ impl Sweep<'_> {
                 continue;
             }
             self.done[index] = None;
-            let is_aside = |measured: &Measured| aside.contains(&(name.clone(), measured.block));
-            let took = self.blocks[index].iter().filter(|it| is_aside(it)).filter_map(|it| it.took);
+            let is_aside = |measured: &Measured| aside.contains(&(name.clone(), measured.block()));
+            let took =
+                self.blocks[index].iter().filter(|it| is_aside(it)).filter_map(|it| it.took());
             self.useless += took.sum::<Duration>();
             self.blocks[index].retain(|measured| !is_aside(measured));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Again, Measured, Report, Sweep};
+use super::{Again, Report, Sweep};
 use crate::bandwidth::Bandwidth;
 use crate::case_result::row_of;
 use crate::drift::Drift;
@@ -103,9 +103,9 @@ impl Sweep<'_> {
         let mut bandwidth = Bandwidth::default();
         for (index, (planned, setting)) in self.plan.cases.iter().zip(&self.settings).enumerate() {
             if self.done[index].is_some_and(|done| done.right_us.is_some()) {
-                for &Measured { block, launch, .. } in &self.blocks[index] {
-                    let messages = self.store.messages(&self.key(index, block))?;
-                    let place = (launch, block);
+                for measured in &self.blocks[index] {
+                    let messages = self.store.messages(&self.key(index, measured.block()))?;
+                    let place = (measured.launch(), measured.block());
                     bandwidth.add(&planned.case, setting, place, &messages);
                 }
             }

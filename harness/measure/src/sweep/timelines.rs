@@ -44,7 +44,7 @@ impl Sweep<'_> {
         };
         // A launch that finds everything done has nothing to add.
         let mut blocks = self.blocks.iter().flatten();
-        if blocks.all(|block| block.took.is_none()) || self.is_to_stop(course, index).is_some() {
+        if blocks.all(|block| block.took().is_none()) || self.is_to_stop(course, index).is_some() {
             return Ok(());
         }
         let planned = &plan.cases[index];

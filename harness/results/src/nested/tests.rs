@@ -75,6 +75,19 @@ fn blocks_that_differ_widen_the_interval() {
     assert!(9.9 < low && high < 10.1, "{low} {high}");
 }
 
+/// So many that a table of pairs of them would not fit in memory: the interval is as wide as theory says.
+#[test]
+fn the_interval_of_very_many_blocks_is_that_of_their_number() {
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    const BLOCKS: usize = 200_000;
+    let values = (0..BLOCKS).map(|block| (1, block, 100.0 + normal(&mut random)));
+    let (low, high) = values.collect::<Nested>().interval().unwrap();
+    let error = (std::f64::consts::PI / 2.0 / BLOCKS as f64).sqrt();
+    let half_widths = (high - low) / 2.0 / (1.96 * error);
+    assert!((0.8..1.25).contains(&half_widths), "{half_widths}");
+    assert!(low < 100.0 && 100.0 < high, "{low} {high}");
+}
+
 #[test]
 fn values_that_never_differ_have_a_point_as_interval() {
     for value in [0.0, 7.0] {

@@ -55,15 +55,6 @@ impl Table {
     }
 }
 
-/// Where a block is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
-    /// Its position in its round.
-    pub order: usize,
-    /// Its lines in each table.
-    pub lines: [Lines; 5],
-}
-
 /// What the tables have of a block, and what they should have.
 #[derive(Default)]
 pub(super) struct Found {

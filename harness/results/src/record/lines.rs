@@ -30,6 +30,16 @@ impl Lines {
         Lines { start, ..self }
     }
 
+    /// As two numbers.
+    pub(super) fn numbers(self) -> [u64; 2] {
+        [self.start, u64::from(self.bytes) << 32 | u64::from(self.count)]
+    }
+
+    /// From what [`Self::numbers`] gave.
+    pub(super) fn of_numbers([start, both]: [u64; 2]) -> Lines {
+        Lines { start, bytes: (both >> 32) as u32, count: both as u32 }
+    }
+
     pub(super) fn bytes(self) -> u64 {
         self.bytes.into()
     }
