@@ -51,7 +51,7 @@ struct World<'w> {
     capacities: Vec<f64>,
     /// When each capacity of each node becomes free.
     free_s: Vec<f64>,
-    /// When all announced messages so far from one rank to another have left.
+    /// When all messages so far from one rank to another have left, where announcements wait for them.
     left_s: HashMap<(u32, u32), f64>,
     queue: RadixHeap<Event>,
     messages: Vec<Message>,
@@ -142,7 +142,9 @@ struct Message {
     /// It takes as long as it would alone on the slowest capacity that it passes.
     load: Load,
     alpha_s: f64,
-    /// The share of other data that its announcement waits for, and the latency of that.
+    /// It is announced, and in which latency.
+    is_announced: bool,
+    /// The share of other data that announcements wait for.
     behind_data: f64,
     answered_s: f64,
     /// Others may use what limits it, too.
@@ -258,7 +260,8 @@ impl<'w> World<'w> {
         let least_s = bytes / least;
         let alone_s = protocol.bytes_s(bytes, partners);
         // The announcement, the answer and the message have a third of the latency each.
-        let answered_s = if protocol.behind_data > 0.0 { protocol.alpha_s / 3.0 } else { 0.0 };
+        let is_announced = protocol.announces(bytes);
+        let answered_s = if is_announced { protocol.alpha_s / 3.0 } else { 0.0 };
         let alpha_s = protocol.latency_s(bytes) - 2.0 * answered_s;
         let (kappa_s, shared_s) = (protocol.kappa_s, alone_s.max(least_s));
         let load = Load { level, action, bytes, kappa_s, alone_s, shared_s };
@@ -270,6 +273,7 @@ impl<'w> World<'w> {
             position: position as u32,
             load,
             alpha_s,
+            is_announced,
             behind_data: protocol.behind_data,
             answered_s,
             // If its node has several ranks.
@@ -287,7 +291,7 @@ impl<'w> World<'w> {
                 self.messages.len() as u32 - 1
             }
         };
-        if message.behind_data > 0.0 {
+        if message.is_announced {
             self.messages[index as usize].moment = self.behind(message, message.from, message.to);
             self.enqueue(index, Place::Announced);
         } else {

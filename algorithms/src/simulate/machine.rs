@@ -56,6 +56,8 @@ pub struct Protocol {
     /// channel of their own (RDMA), 1 where all bytes follow each other in one stream (TCP). Only
     /// [`crate::simulate::events`] know it.
     pub behind_data: f64,
+    /// Only messages of so many bytes or more are announced; others follow those before them at once.
+    pub announced_from_bytes: f64,
 }
 
 /// The cost of processing received bytes. It may be higher on a rank whose memory others read meanwhile.
@@ -149,6 +151,11 @@ impl Link {
 }
 
 impl Protocol {
+    /// A message of so many bytes is announced before it is sent.
+    pub fn announces(&self, bytes: f64) -> bool {
+        self.behind_data > 0.0 && bytes >= self.announced_from_bytes
+    }
+
     /// Seconds until the first byte of a message of `bytes` arrives.
     pub fn latency_s(&self, bytes: f64) -> f64 {
         self.alpha_s + bytes * self.alpha_per_byte_s

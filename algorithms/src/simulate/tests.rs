@@ -108,16 +108,20 @@ fn small_messages_take_the_protocol_that_is_quick_for_them() {
 fn an_answer_waits_behind_the_data_of_the_same_pair() {
     let world = Topology::flat(2);
     let tree = registry::find("tree").unwrap().schedule(&world).unwrap();
-    let end_s = |schedule: &dyn Schedule, behind_data: f64| {
+    let end_from_s = |schedule: &dyn Schedule, behind_data: f64, announced_from_bytes: f64| {
         let mut machine = Machine::flat(3e-6, 1.0, 0.0);
         machine.network.0[0].behind_data = behind_data;
+        machine.network.0[0].announced_from_bytes = announced_from_bytes;
         let size_bytes = 4.0;
         events::simulate(schedule, &machine, size_bytes, &[]).unwrap().end.at_s
     };
+    let end_s = |schedule: &dyn Schedule, share| end_from_s(schedule, share, 0.0);
     let tree = in_segments(&*tree, 4, false);
     let [none, half, all] = [0.0, 0.5, 1.0].map(|share| end_s(&tree, share));
     assert!((none - 5.0).abs() < 1e-5 && (all - 8.0).abs() < 1e-5, "{none} and {all}");
     assert!(none < half && half < all, "{half}");
+    // Segments of a byte are announced, or too short for that.
+    assert_eq!([1.0, 1.1].map(|from| end_from_s(&tree, 1.0, from)), [all, none]);
     // Both ranks send at once, so that announcements and answers cross.
     let both = registry::find("ring").unwrap().schedule(&world).unwrap();
     let both = in_segments(&*both, 4, false);

@@ -23,6 +23,7 @@ fn link() -> impl Strategy<Value = Link> {
             per_partner,
             kappa_s,
             behind_data: 0.0,
+            announced_from_bytes: 0.0,
         },
     );
     prop::collection::vec(protocol, 1..4).prop_map(Link)

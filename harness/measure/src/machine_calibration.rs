@@ -159,7 +159,11 @@ impl Calibration {
                 && runner.back_end().rank_kind() != RankKind::Thread
             {
                 // Segments are up to twice as long as asked for, since their number is a power of two.
-                points.push(Point::new(runner, reach, Shape::Crossing, 2 * bytes));
+                let large =
+                    SIZES.into_iter().filter(|size| (SMALL_BYTES + 1..=bytes).contains(size));
+                for bytes in large.chain([2 * bytes]) {
+                    points.push(Point::new(runner, reach, Shape::Crossing, bytes));
+                }
                 if nodes > 2 {
                     points.push(Point::new(runner, reach, Shape::Neighbours, bytes));
                 }

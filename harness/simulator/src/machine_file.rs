@@ -279,7 +279,9 @@ impl MachineFile {
     pub fn without_announcements(&self) -> MachineFile {
         let mut machine = self.clone();
         let network = machine.network.iter_mut().flat_map(Protocols::values_mut);
-        network.for_each(|protocol| protocol.behind_data = None);
+        network.for_each(|protocol| {
+            (protocol.behind_data, protocol.announced_from_bytes) = (None, None);
+        });
         machine
     }
 
@@ -299,7 +301,8 @@ impl MachineFile {
     pub fn at_ends(&self, slow: bool) -> MachineFile {
         let mut machine = self.clone();
         for (key, parameter) in machine.parameters() {
-            let is_rate = key.ends_with("gb_s") || key.ends_with("samples_s");
+            let more_is_fast = ["gb_s", "samples_s", "announced_from_bytes"];
+            let is_rate = more_is_fast.iter().any(|unit| key.ends_with(unit));
             let more_is_slow = !is_rate || key.ends_with("per_gb_s");
             let end = if slow == more_is_slow { parameter.high } else { parameter.low };
             parameter.value = end.unwrap_or(parameter.value);

@@ -225,14 +225,19 @@ impl Curves<'_> {
         if let Some(&(_, both_s)) = neighbours.first() {
             found.push(("per_partner", (both_s / (2.0 * one_s) - 1.0).max(0.0)));
         }
-        if let Some(&(bytes, returned_s)) = crossing.first() {
-            let protocol = Protocol {
-                alpha_s: alone.intercept_s,
-                alpha_per_byte_s: alone_s - beta_s,
-                beta_s,
-                ..Protocol::default()
-            };
-            found.push(("behind_data", behind_data(protocol, gamma_s, bytes, returned_s)));
+        let protocol = Protocol {
+            alpha_s: alone.intercept_s,
+            alpha_per_byte_s: alone_s - beta_s,
+            beta_s,
+            ..Protocol::default()
+        };
+        let share =
+            |&(bytes, returned_s): &_| (bytes, behind_data(protocol, gamma_s, bytes, returned_s));
+        let shares: Vec<(f64, f64)> = crossing.iter().map(share).collect();
+        if let Some(&(_, behind_data)) = shares.last() {
+            found.push(("behind_data", behind_data));
+            let from = announced_from(&shares);
+            found.extend(from.map(|bytes| ("announced_from_bytes", bytes)));
         }
         found
     }
@@ -286,6 +291,15 @@ fn behind_data(protocol: Protocol, gamma_s: f64, bytes: f64, returned_s: f64) ->
     };
     let [none, all] = [0.0, 1.0].map(seconds);
     ((returned_s - none) / (all - none)).clamp(0.0, 1.0)
+}
+
+/// The size from which messages wait for data under way, from the shares of sizes in ascending order: between the last that
+/// hardly waits and the next, by ratio. None if all of them wait, or the longest does not.
+fn announced_from(shares: &[(f64, f64)]) -> Option<f64> {
+    let waiting = shares.iter().rev().take_while(|(_, share)| *share >= 0.5).count();
+    let first = shares.len() - waiting;
+    let (at_once, waits) = (shares.get(first.checked_sub(1)?)?, shares.get(first)?);
+    Some((at_once.0 * waits.0).sqrt())
 }
 
 /// As many samples, drawn with replacement.
@@ -397,5 +411,21 @@ mod tests {
         assert_eq!((found(0.0), found(1.0)), (0.0, 1.0));
         let half = found(0.5 * (at_once + afterwards));
         assert!((half - 0.5).abs() < 0.02, "{half}");
+    }
+
+    #[test]
+    fn messages_are_announced_from_the_size_on_that_waits() {
+        let from = |shares: [f64; 4]| {
+            announced_from(&[
+                (1e4, shares[0]),
+                (4e4, shares[1]),
+                (16e4, shares[2]),
+                (64e4, shares[3]),
+            ])
+        };
+        assert_eq!(from([0.0, 0.1, 1.0, 0.9]), Some(8e4));
+        assert_eq!(from([1.0, 0.0, 0.0, 1.0]), Some(32e4), "one at the lower end is noise");
+        assert_eq!(from([1.0, 0.9, 0.8, 1.0]), None, "all wait");
+        assert_eq!(from([0.0, 0.0, 1.0, 0.2]), None, "the longest does not");
     }
 }

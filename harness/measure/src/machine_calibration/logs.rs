@@ -408,6 +408,7 @@ fn hops(all: &[Series], links: &mut BTreeMap<Level, Protocols>, made: &mut FromL
                         per_partner: None,
                         kappa_us: None,
                         behind_data: None,
+announced_from_bytes: None,
                     });
                 }
                 (None, Some(_)) => made.left_out.push(format!(
@@ -528,6 +529,7 @@ fn message(series: &Series, links: &mut BTreeMap<Level, Protocols>, made: &mut F
             per_partner: None,
             kappa_us: None,
             behind_data: None,
+            announced_from_bytes: None,
         };
         links.entry(level).or_default().entry(protocol.into()).or_insert(file);
     }

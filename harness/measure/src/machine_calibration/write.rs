@@ -134,6 +134,7 @@ fn link(
             per_partner: parameter("per_partner"),
             kappa_us,
             behind_data,
+            announced_from_bytes: parameter("announced_from_bytes"),
         };
         protocols.insert(name.to_string(), protocol);
     }
@@ -231,6 +232,8 @@ const HEADER: &str = "\
 # per_partner      by what share a byte takes longer for each further partner of a rank, from exchanges with two at once
 # behind_data      share of the data under way between two ranks that a message's announcement waits for: 1 where MPI sends
 #                  all through one stream; from four messages that one rank returns as they arrive
+# announced_from_bytes  messages from this size on are announced, all where it is missing: between the longest that is returned
+#                  before the others have arrived, and the next one that was measured
 # combine_gb_s     rate of combining, from exchanges that reduce (on threads: from their first step)
 # copy_gb_s        rate of copying, from exchanges that copy (on threads: from their second step)
 # silent_*         the same rates at a rank that sends nothing meanwhile

@@ -42,6 +42,7 @@ impl Parameter {
             _ if key == "interference.messages" => (10.0, "of the messages' time"),
             _ if key.starts_with("interference.") => (10.0, "of the computation's time"),
             _ if key.ends_with("per_partner") => (10.0, "of a byte's time"),
+            _ if key.ends_with("announced_from_bytes") => (1e12, "bytes"),
             _ if key.ends_with("behind_data") => (1.0, "of the data under way"),
             _ if key.ends_with("correlation") => (0.999, "of the deviation in the step before"),
             _ if key.ends_with("per_second") => (1e6, "per second"),

@@ -68,11 +68,14 @@ pub struct ProtocolFile {
     /// The share of the data under way that a message's announcement waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind_data: Option<Parameter>,
+    /// The size from which messages are announced; all are by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announced_from_bytes: Option<Parameter>,
 }
 
 impl ProtocolFile {
     fn protocol(&self) -> Protocol {
-        let ProtocolFile { per_partner, kappa_us, behind_data, .. } = self;
+        let ProtocolFile { per_partner, kappa_us, behind_data, announced_from_bytes, .. } = self;
         let or_0 = |parameter: &Option<Parameter>| parameter.as_ref().map_or(0.0, |it| it.value);
         let byte_s = |gb_s: &Parameter| 1e-9 / gb_s.value;
         let beta_s = byte_s(&self.bandwidth_gb_s);
@@ -84,6 +87,7 @@ impl ProtocolFile {
             per_partner: or_0(per_partner),
             kappa_s: or_0(kappa_us) * 1e-6,
             behind_data: or_0(behind_data),
+            announced_from_bytes: or_0(announced_from_bytes),
         }
     }
 
@@ -95,6 +99,7 @@ impl ProtocolFile {
             per_partner,
             kappa_us,
             behind_data,
+            announced_from_bytes,
         } = self;
         let all = [
             ("alpha_us", Some(alpha_us)),
@@ -103,6 +108,7 @@ impl ProtocolFile {
             ("per_partner", per_partner.as_mut()),
             ("kappa_us", kappa_us.as_mut()),
             ("behind_data", behind_data.as_mut()),
+            ("announced_from_bytes", announced_from_bytes.as_mut()),
         ];
         keyed(table, all)
     }
