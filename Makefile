@@ -49,7 +49,7 @@ test-all:
 	$(MAKE) test-default
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
-	@for part in mpich cluster browser; do \
+	@for part in mpich cluster; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
 	@if python3 -c "import tomllib" 2>/dev/null; then $(MAKE) test-reference; \
 		else echo "reference runs: their script needs Python 3.11" >>$(KOLO_NOT_TESTED); fi
@@ -70,12 +70,12 @@ lint:
 		--workspace --all-targets --features $(LINTED),kolo/mpi -- -D warnings; fi
 
 # One build of the workspace for all tests below: figures as PDF and samples by columns are 75 crates more, which need nothing
-# but a C compiler; MPI where it is.
-TESTED := kolo/parquet,plots/pdf
-WITH_MPI := --locked --workspace --features $(TESTED),kolo/mpi
+# but a C compiler; what drives Chromium is 30 more, where it is; MPI where it is.
+TESTED = kolo/parquet,plots/pdf$(shell .ci/tools.sh parts | grep -qx browser && echo ,report/browser)
+WITH_MPI = --locked --workspace --features $(TESTED),kolo/mpi
 WITH_ALL = --locked --workspace --features $(TESTED)$(shell .ci/tools.sh parts | grep -qx mpi && echo ,kolo/mpi)
 
-# All tests of the workspace over all worlds, those of ranks as processes under Open MPI included.
+# All tests of the workspace over all worlds, those of ranks as processes under Open MPI and of reports in Chromium included.
 test-workspace:
 	RUST_TEST_THREADS=$(TEST_THREADS) KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=30 KOLO_FUZZ_SECONDS=30 \
 		$(CARGO) test $(WITH_ALL)
@@ -106,9 +106,9 @@ test-cluster:
 	KOLO=$(TARGET)/debug/kolo slurm/test-virtual-cluster
 	KOLO_CLUSTER_TESTS=1 $(CARGO) test $(WITH_MPI) --test cluster
 
-# Reports in Chromium, driven by headless_chrome: some 30 crates more.
+# Reports in Chromium, driven by headless_chrome.
 test-browser:
-	$(CARGO) test $(WITH_ALL),report/browser --test browser -- --test-threads 2
+	$(CARGO) test $(WITH_ALL) --test browser
 
 # HdrHistogram's readers in Python and Java, on a log of a sweep.
 HDRHISTOGRAM := $(TARGET)/hdrhistogram-0.10.8

@@ -195,7 +195,8 @@ enum Kind {
     Measured(Arc<[(f64, f64)]>),
 }
 
-/// An algorithm in virtual time, worked out at some sizes and interpolated between them.
+/// An algorithm in virtual time, worked out at some sizes and interpolated between them. Where only messages from some size on
+/// are announced, times jump there, and every size is worked out.
 struct Scheduled {
     name: String,
     machine: Machine,
@@ -203,9 +204,11 @@ struct Scheduled {
     /// For messages from so many bytes on: the most segments.
     most_segments: Vec<(usize, usize)>,
     engine: Engine,
-    /// Times of a message alone or in a row, by the index of its size, see [`Scheduled::size_bytes`], and the number of its
+    /// Times jump at some size.
+    jumps: bool,
+    /// Times of a message alone or in a row, by its size (the bits of a positive number are in its order) and the number of its
     /// segments.
-    known: Mutex<BTreeMap<(bool, u32, usize), Moment>>,
+    known: Mutex<BTreeMap<(bool, u64, usize), Moment>>,
 }
 
 /// Simulated sizes per factor of two. Between them time is interpolated linearly, within 1 % of the simulated
@@ -248,14 +251,17 @@ impl DataPlane {
         if let Some(misfit) = file.misfit(with_servers.unwrap_or(ranks)) {
             return Err(DataPlaneError::ServersMisfit { cause: misfit });
         }
-        let announces = machine.network.0.iter().any(|protocol| protocol.behind_data > 0.0);
-        let engine = if announces && ranks <= MOST_ANNOUNCING { Engine::Events } else { engine };
+        let announcing = || machine.network.0.iter().filter(|protocol| protocol.behind_data > 0.0);
+        let announces = ranks <= MOST_ANNOUNCING && announcing().next().is_some();
+        let jumps = announces && announcing().any(|protocol| protocol.announced_from_bytes > 0.0);
+        let engine = if announces { Engine::Events } else { engine };
         let (name, known) = (name.to_string(), Mutex::default());
         let most = |choice: &Choice| (choice.from_bytes, most_segments(&*choice.schedule, false));
         // A walk through whole schedules, which a message in one piece does not need.
         let is_cut = segment_bytes > 0.0;
         let most_segments = choices.iter().filter(|_| is_cut).map(most).collect();
-        let scheduled = Scheduled { name, machine, segment_bytes, most_segments, engine, known };
+        let scheduled =
+            Scheduled { name, machine, segment_bytes, most_segments, engine, jumps, known };
         Ok(DataPlane { ranks, kind: Kind::Scheduled(Arc::new(scheduled)) })
     }
 
@@ -363,15 +369,18 @@ impl Scheduled {
 
     /// The time of a message alone, or the time that one more in a row adds.
     fn time(&self, ranks: usize, size_bytes: f64, in_a_row: bool) -> Moment {
+        if self.jumps {
+            return self.at(ranks, size_bytes, self.segments(size_bytes), in_a_row);
+        }
         let number = (size_bytes.max(1.0).log2() * f64::from(SIZES_PER_OCTAVE)).floor() as u32;
         let (low, high) = (Self::size_bytes(number), Self::size_bytes(number + 1));
         let share = ((size_bytes - low) / (high - low)).max(0.0);
         let segments = self.segments(size_bytes);
-        let a = self.at(ranks, (number, segments), in_a_row);
+        let a = self.at(ranks, low, segments, in_a_row);
         if share == 0.0 {
             return a;
         }
-        let b = self.at(ranks, (number + 1, segments), in_a_row);
+        let b = self.at(ranks, high, segments, in_a_row);
         let mix = |a: f64, b: f64| a + share * (b - a);
         Moment {
             at_s: mix(a.at_s, b.at_s),
@@ -391,13 +400,12 @@ impl Scheduled {
         self.most_segments.iter().rfind(fits).map_or(1, of)
     }
 
-    fn at(&self, ranks: usize, (number, segments): (u32, usize), in_a_row: bool) -> Moment {
-        let key = (in_a_row, number, segments);
+    fn at(&self, ranks: usize, size_bytes: f64, segments: usize, in_a_row: bool) -> Moment {
+        let key = (in_a_row, size_bytes.to_bits(), segments);
         let known = || self.known.lock().expect("nobody panics while it is held");
         if let Some(known) = known().get(&key) {
             return *known;
         }
-        let size_bytes = Self::size_bytes(number);
         let moment = if in_a_row {
             self.one_more(ranks, size_bytes, segments)
         } else {
@@ -444,6 +452,7 @@ impl Scheduled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine_file::Parameter;
     use results::toml_file::Checked;
     use std::path::Path;
 
@@ -463,6 +472,26 @@ mod tests {
                 assert!((a / b - 1.0).abs() < 0.01, "{name}, {size_bytes} bytes: {a} for {b}");
             }
         }
+    }
+
+    /// Four segments of 64 KiB are sent on at once, and longer ones are announced first: no size in between is a mixture.
+    #[test]
+    fn times_jump_where_messages_begin_to_be_announced() {
+        let mut file = summit();
+        let parameter = |value| {
+            let source = "a test".to_string();
+            Some(Parameter { value, low: None, high: None, source })
+        };
+        for protocol in file.network.iter_mut().flat_map(BTreeMap::values_mut) {
+            protocol.behind_data = parameter(1.0);
+            protocol.announced_from_bytes = parameter(65_537.0);
+        }
+        (file.node.ranks, file.node.ranks_per_socket) = (1, 1);
+        let plane = DataPlane::new("tree", &file, 2, 65_536.0, Engine::Rounds).unwrap();
+        let per_byte_s = |bytes: f64| plane.time(bytes).at_s / bytes;
+        let (at_once, announced) = (per_byte_s(4.0 * 65_536.0), per_byte_s(4.0 * 65_540.0));
+        assert!(announced > 1.2 * at_once, "{announced} and {at_once}");
+        assert!((per_byte_s(4.0 * 100e3) / announced - 1.0).abs() < 0.1);
     }
 
     #[test]

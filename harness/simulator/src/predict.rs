@@ -21,7 +21,7 @@ use super::range::{deviations_of_each, machines};
 use super::sweep::Plan;
 use super::tabulate;
 pub use left_out::LeftOut;
-pub use missed::{Missed, PROBABILITY};
+pub use missed::{Missed, PER_DOUBLING, PROBABILITY};
 use results::provenance::Subject;
 use results::row::{CaseOutcome, Row, SimulatedStepRow, StepRow, StepSetting, Training, Tuning};
 use results::statistics::median;
@@ -147,7 +147,7 @@ impl Prediction {
     }
 
     /// A row for each setting and world size. The interval of its time is the band of [`PROBABILITY`]: the ranges of the
-    /// machine's parameters, and how far known times are from their predictions.
+    /// machine's parameters, how far known times are from their predictions, and how far those of more ranks may be.
     pub fn predicted(&self, progress: impl Fn() + Sync) -> Predicted {
         let of = |variant: &Variant| -> Vec<(SimulatedStepRow, Option<f64>, (f64, f64))> {
             let deviations = variant.deviations_us(&progress);
@@ -162,10 +162,14 @@ impl Prediction {
         // One rank sends nothing, and its prediction is its computation.
         let is_known = |ranks: usize| (2..=self.known_ranks).contains(&ranks);
         let known = all.iter().filter(|(row, ..)| is_known(row.key.ranks));
-        let ratios: Vec<f64> = known
-            .filter_map(|(row, measured_us, _)| Some((*measured_us)? / time_us(row)?))
+        let known: Vec<(usize, f64)> = known
+            .filter_map(|(row, measured_us, _)| {
+                Some((row.key.ranks, (*measured_us)? / time_us(row)?))
+            })
             .collect();
-        let missed = Missed::of(&ratios);
+        let ratios: Vec<f64> = known.iter().map(|(_, ratio)| *ratio).collect();
+        let most_ranks = known.iter().map(|(ranks, _)| *ranks).max();
+        let missed = Missed::of(&ratios, most_ranks.unwrap_or(1));
         let (mut within, mut widths) = (0, Vec::new());
         for (row, measured_us, deviations) in &mut all {
             let ranks = row.key.ranks;
@@ -173,7 +177,7 @@ impl Prediction {
             let times = &mut result.times;
             let time_us = times.time_us_p50;
             let (low, high) = match &missed {
-                Some(missed) if ranks > 1 => missed.band(time_us, *deviations),
+                Some(missed) if ranks > 1 => missed.band(time_us, *deviations, ranks),
                 _ => (time_us - deviations.0, time_us + deviations.1),
             };
             // What is predicted is in its band.

@@ -19,7 +19,7 @@ use results::record::table;
 use results::row::{Row, SimulatedStepRow, StepRow, Times, columns};
 use simulator::limit::Answer;
 use simulator::machine_file::MachineFile;
-use simulator::predict::{Coverage, Missed, PROBABILITY, Predicted, Prediction};
+use simulator::predict::{Coverage, Missed, PER_DOUBLING, PROBABILITY, Predicted, Prediction};
 
 /// Simulate the cases of a sweep on more ranks, or how far a model scales
 ///
@@ -395,9 +395,12 @@ fn bands(Predicted { missed, coverage, .. }: &Predicted) -> String {
             let (typical, low, high) = missed.ratio();
             format!(
                 "bands of {:.0} %: the ranges of the machine's parameters, and how far {} measured times are from \
-                 their predictions\n(measured / predicted {typical:.2}, one more within [{low:.2}, {high:.2}])\n",
+                 their predictions\n(measured / predicted {typical:.2}, one more within [{low:.2}, {high:.2}]), \
+                 with a deviation of {:.0} % for each doubling beyond {} ranks\n",
                 100.0 * PROBABILITY,
                 missed.cases,
+                100.0 * PER_DOUBLING,
+                missed.ranks,
             )
         }
         None => "bands: the ranges of the machine's parameters alone, since fewer than two times were measured\n".into(),

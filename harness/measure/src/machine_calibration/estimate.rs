@@ -293,13 +293,13 @@ fn behind_data(protocol: Protocol, gamma_s: f64, bytes: f64, returned_s: f64) ->
     ((returned_s - none) / (all - none)).clamp(0.0, 1.0)
 }
 
-/// The size from which messages wait for data under way, from the shares of sizes in ascending order: between the last that
-/// hardly waits and the next, by ratio. None if all of them wait, or the longest does not.
+/// The size from which messages wait for data under way, from the shares of sizes in ascending order: what is longer than the
+/// last that hardly waits, because libraries' limits are at powers of two, as these sizes are, or a little above. None if all of
+/// them wait, or the longest does not.
 fn announced_from(shares: &[(f64, f64)]) -> Option<f64> {
     let waiting = shares.iter().rev().take_while(|(_, share)| *share >= 0.5).count();
-    let first = shares.len() - waiting;
-    let (at_once, waits) = (shares.get(first.checked_sub(1)?)?, shares.get(first)?);
-    Some((at_once.0 * waits.0).sqrt())
+    let at_once = shares.get((shares.len() - waiting).checked_sub(1)?).filter(|_| waiting > 0)?;
+    Some(at_once.0 + 1.0)
 }
 
 /// As many samples, drawn with replacement.
@@ -423,8 +423,8 @@ mod tests {
                 (64e4, shares[3]),
             ])
         };
-        assert_eq!(from([0.0, 0.1, 1.0, 0.9]), Some(8e4));
-        assert_eq!(from([1.0, 0.0, 0.0, 1.0]), Some(32e4), "one at the lower end is noise");
+        assert_eq!(from([0.0, 0.1, 1.0, 0.9]), Some(4e4 + 1.0));
+        assert_eq!(from([1.0, 0.0, 0.0, 1.0]), Some(16e4 + 1.0), "one at the lower end is noise");
         assert_eq!(from([1.0, 0.9, 0.8, 1.0]), None, "all wait");
         assert_eq!(from([0.0, 0.0, 1.0, 0.2]), None, "the longest does not");
     }

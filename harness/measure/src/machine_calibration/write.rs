@@ -232,8 +232,8 @@ const HEADER: &str = "\
 # per_partner      by what share a byte takes longer for each further partner of a rank, from exchanges with two at once
 # behind_data      share of the data under way between two ranks that a message's announcement waits for: 1 where MPI sends
 #                  all through one stream; from four messages that one rank returns as they arrive
-# announced_from_bytes  messages from this size on are announced, all where it is missing: between the longest that is returned
-#                  before the others have arrived, and the next one that was measured
+# announced_from_bytes  messages from this size on are announced, all where it is missing: those longer than the longest
+#                  measured ones that are returned before the others have arrived
 # combine_gb_s     rate of combining, from exchanges that reduce (on threads: from their first step)
 # copy_gb_s        rate of copying, from exchanges that copy (on threads: from their second step)
 # silent_*         the same rates at a rank that sends nothing meanwhile

@@ -1,7 +1,8 @@
 //! Chromium without a window.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -26,11 +27,19 @@ pub struct Chromium {
     tab: Arc<Tab>,
     complaints: Arc<Mutex<Vec<String>>>,
     _browser: Browser,
+    _seat: MutexGuard<'static, ()>,
 }
+
+/// Two browsers run at once, however many tests do: more take longer than [`TIMEOUT`] on few cores.
+static SEATS: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
+static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 impl Chromium {
     /// Starts the browser that `KOLO_CHROMIUM` names, or the first that is installed.
     pub fn start() -> Chromium {
+        let seat = STARTED.fetch_add(1, Ordering::Relaxed) % SEATS.len();
+        // A test that failed has left its seat.
+        let seat = SEATS[seat].lock().unwrap_or_else(PoisonError::into_inner);
         let given = std::env::var_os("KOLO_CHROMIUM").map(PathBuf::from);
         let program = given.or_else(|| NAMES.iter().find_map(|name| installed(name)));
         let program = program.expect("no Chromium; install it, or name it in KOLO_CHROMIUM");
@@ -57,7 +66,7 @@ impl Chromium {
             enable_durable_messages: None,
         })
         .unwrap();
-        Chromium { tab, complaints, _browser: browser }
+        Chromium { tab, complaints, _browser: browser, _seat: seat }
     }
 
     /// Errors and warnings of the console since the page was opened, and requests for anything but the file.
