@@ -142,10 +142,11 @@ struct Message {
     /// It takes as long as it would alone on the slowest capacity that it passes.
     load: Load,
     alpha_s: f64,
-    /// It is announced, and in which latency.
+    /// It is announced before it is sent.
     is_announced: bool,
     /// The share of other data that announcements wait for.
     behind_data: f64,
+    /// The latency of its announcement, and of the answer; 0 if it is not announced.
     answered_s: f64,
     /// Others may use what limits it, too.
     is_shared: bool,
