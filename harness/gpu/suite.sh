@@ -7,7 +7,7 @@
 # Over NCCL, if it is found (KOLO_NCCL_LIB, LD_LIBRARY_PATH), by ranks.sh beside this; else those parts are not run.
 # On a machine with one GPU, ranks share it: with NCCL 2.30 or later; they take turns there, unless WITH_MPS=1 starts
 # NVIDIA's MPS for them. Training over NCCL takes a build with --features mpi, and mpirun; torch's DDP takes python3
-# with torch.
+# with torch, and Horovod one with Horovod as well, over NCCL.
 set -u
 [ $# -ge 1 ] || { sed -n '2,11p' "$0" >&2; exit 2; }
 kolo=$1
@@ -216,6 +216,15 @@ case $nccl in
         part "ddp-torch" $with LD_PRELOAD="$library" python3 "$here/ddp.py" --ranks "$world" "$workloads/resnet50.csv"
     else
         not_run ddp-torch "python3 has no torch"
+    fi
+    if python3 -c 'import horovod.torch' 2>/dev/null && command -v mpirun >/dev/null; then
+        for setting in "4 1" "128 1" "64 5"; do
+            part "horovod-${setting% *}-${setting#* }" $with mpirun -n "$world" env LD_PRELOAD="${KOLO_NCCL_LIB:-}" \
+                python3 "$here/hvd.py" --fusion-threshold-mib "${setting% *}" --cycle-time-ms "${setting#* }" \
+                "$workloads/resnet50.csv"
+        done
+    else
+        not_run horovod "python3 has no Horovod, or there is no mpirun"
     fi
     ;;
 esac
