@@ -237,7 +237,7 @@ impl Plan {
             overlap: policy.overlap(),
             needed: policy.priority.then(|| needed(workload)),
             blocking: policy.blocking,
-            ahead_s: policy.ahead_ms * 1e-3,
+            host_s: policy.host_us_per_tensor.map(|host_us| host_us * 1e-6),
             interference: match policy.slowdown {
                 Some(slowdown) => Interference { fixed: slowdown - 1.0, ..Interference::default() },
                 None => self.machine.interference(),

@@ -68,9 +68,10 @@ pub struct Job<'j> {
     pub needed: Option<Vec<f64>>,
     /// A cycle does not end before its messages, as where the background thread moves the data.
     pub blocking: bool,
-    /// Gradients are handed over this long before they are computed, as by a framework that runs ahead of the GPU. Their
-    /// messages begin when they are computed, and the background thread waits for that.
-    pub ahead_s: f64,
+    /// What the host of a framework that runs ahead of the GPU needs to launch the kernels of one gradient in a backward
+    /// pass; half as much in a forward pass. Gradients are handed over then. Their messages begin when they are computed,
+    /// and the background thread waits for that. None: gradients are handed over when they are computed.
+    pub host_s: Option<f64>,
     /// How much longer computation takes while a message is under way.
     pub interference: Interference,
     /// No step is shorter, since input comes no faster.
@@ -315,7 +316,7 @@ impl World<'_> {
                 over_s += job.control.begin_s();
             }
             for response in &agreed.responses {
-                if job.ahead_s > 0.0 {
+                if job.host_s.is_some() {
                     over_s = over_s.max(progress.computed_s(job, &response.tensors));
                 }
                 let copying_s = job.control.copying_s(response.tensors.len());
@@ -338,9 +339,11 @@ impl World<'_> {
         if progress.handed_over.iter().any(|&count| count != first) || progress.agreed != first {
             return;
         }
-        let Some(&(_, fraction)) = job.ready.get(first) else { return };
+        if first == job.ready.len() {
+            return;
+        }
         let fastest = progress.driven.iter().copied().fold(f64::INFINITY, f64::min);
-        let next_s = progress.ready_s(job, fraction, fastest) - job.ahead_s;
+        let next_s = progress.handed_over_s(job, first, fastest);
         let idle = if self.late.is_never() {
             let period_s = job.cycle_s.max(self.idle_s);
             let idle = ((next_s - self.next_cycle_s) / period_s).floor().max(0.0);

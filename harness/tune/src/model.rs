@@ -143,7 +143,7 @@ pub fn training_job<'j>(
         overlap: Overlap::Nothing,
         needed: None,
         blocking,
-        ahead_s: 0.0,
+        host_s: None,
         interference: Interference::default(),
         imbalance: 1.0,
         input_s: 0.0,

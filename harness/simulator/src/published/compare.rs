@@ -318,7 +318,7 @@ impl Training {
             backward_passes_per_step: self.backward_passes_per_step,
             blocking: self.blocking,
             priority: self.priority,
-            ahead_ms: self.ahead_ms,
+            host_us_per_tensor: self.host_us_per_tensor,
             ..Policy::new(&self.control_plane, &self.control_plane, &self.data_plane)
         };
         let mut ranks = vec![self.base_ranks, self.ranks];

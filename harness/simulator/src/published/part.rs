@@ -97,7 +97,7 @@ impl Part {
             Part::Copies => {
                 control.iter_mut().for_each(|it| (it.copy_us, it.pack_gb_s) = (None, None));
             }
-            Part::RunningAhead => point.ahead_ms = 0.0,
+            Part::RunningAhead => point.host_us_per_tensor = None,
             Part::Interference => machine.interference.iter_mut().for_each(|it| {
                 set(&mut it.multiprocessors, 0.0);
                 set(&mut it.memory_per_gb_s, 0.0);

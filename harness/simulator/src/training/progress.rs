@@ -92,9 +92,26 @@ impl Progress {
         self.busy.end_s(self.start_s, computed_s)
     }
 
-    /// What a rank without jitter has computed by that time, in seconds without messages.
-    fn computed_by(&self, job: &Job, now_s: f64) -> f64 {
-        self.busy.computed_s((self.start_s, now_s + job.ahead_s))
+    /// When a rank of that pace hands over the gradient in that place: when it is computed, or before, when the host has
+    /// launched its kernels.
+    pub fn handed_over_s(&self, job: &Job, place: usize, factor: f64) -> f64 {
+        let computed_s = self.ready_s(job, job.ready[place].1, factor);
+        match job.host_s {
+            Some(host_s) => {
+                let launches = launches_before(job) + (place + 1) as f64;
+                computed_s.min(self.start_s + host_s * launches)
+            }
+            None => computed_s,
+        }
+    }
+
+    /// What ranks have done by that time.
+    fn done(&self, job: &Job, now_s: f64) -> Done {
+        let launched = |host_s| ((now_s - self.start_s) / host_s - launches_before(job)) as usize;
+        Done {
+            computed_s: self.busy.computed_s((self.start_s, now_s)),
+            launched: job.host_s.map_or(0, launched),
+        }
     }
 
     /// When the slowest rank has computed all of these tensors.
@@ -106,12 +123,10 @@ impl Progress {
 
     /// The tensors that each driven rank hands over now.
     pub fn hand_over(&mut self, job: &Job, now_s: f64) -> Vec<Vec<TensorId>> {
-        let computed_s = self.computed_by(job, now_s);
+        let done = self.done(job, now_s);
         (0..self.driven.len())
             .map(|rank| {
-                // A hair more, so that a moment that was computed as the one of readiness is.
-                let reached = reached(job, computed_s, self.driven[rank]) + 1e-12;
-                let count = job.ready.partition_point(|&(_, fraction)| fraction <= reached);
+                let count = done.count(job, self.driven[rank]);
                 let from = self.handed_over[rank].min(count);
                 self.handed_over[rank] = count.max(from);
                 job.ready[from..count].iter().map(|&(id, _)| id).collect()
@@ -122,9 +137,9 @@ impl Progress {
     /// On how many ranks each tensor has become ready since the cycle before.
     pub fn count(&mut self, job: &Job, now_s: f64) -> Vec<(TensorId, usize)> {
         let mut newly = Vec::new();
-        let computed_s = self.computed_by(job, now_s);
-        for (place, &(id, fraction)) in job.ready.iter().enumerate().skip(self.agreed) {
-            let has = |&factor: &f64| reached(job, computed_s, factor) + 1e-12 >= fraction;
+        let done = self.done(job, now_s);
+        for (place, &(id, _)) in job.ready.iter().enumerate().skip(self.agreed) {
+            let has = |&factor: &f64| done.has(job, place, factor);
             let count = self.sorted.partition_point(has);
             if count > self.counts[place] {
                 newly.push((id, count - self.counts[place]));
@@ -241,6 +256,33 @@ fn longer(moment: Moment, longer_s: f64) -> Moment {
     Moment { at_s: at_s + longer_s, contention_s: contention_s + longer_s, ..moment }
 }
 
+/// What ranks have done.
+struct Done {
+    /// What one without jitter has computed, in seconds without messages.
+    computed_s: f64,
+    /// Gradients whose kernels the host has launched; 0 if it does not run ahead.
+    launched: usize,
+}
+
+impl Done {
+    /// Whether a rank of that pace has handed over the gradient in that place.
+    fn has(&self, job: &Job, place: usize, factor: f64) -> bool {
+        place < self.launched || reached(job, self.computed_s, factor) >= job.ready[place].1
+    }
+
+    /// How many gradients a rank of that pace has handed over.
+    fn count(&self, job: &Job, factor: f64) -> usize {
+        let reached = reached(job, self.computed_s, factor);
+        let computed = job.ready.partition_point(|&(_, fraction)| fraction <= reached);
+        computed.max(self.launched.min(job.ready.len()))
+    }
+}
+
+/// Gradients whose kernels a host could launch while it launches what comes before the last backward pass.
+fn launches_before(job: &Job) -> f64 {
+    job.ready.len() as f64 * (1.5 * job.compute.passes as f64 - 1.0)
+}
+
 /// What a rank without jitter computes before its last backward pass.
 fn before_backward_s(job: &Job) -> f64 {
     let Compute { forward_s, backward_s, passes, .. } = job.compute;
@@ -252,7 +294,8 @@ fn reached(job: &Job, computed_s: f64, factor: f64) -> f64 {
     let since_s = computed_s - factor * before_backward_s(job);
     let backward_s = factor * job.compute.backward_s;
     if backward_s > 0.0 {
-        since_s / backward_s
+        // A hair more, so that a moment that was computed as the one of readiness is.
+        since_s / backward_s + 1e-12
     } else if since_s >= 0.0 {
         1.0
     } else {

@@ -393,20 +393,24 @@ fn ranks_that_start_apart_delay_agreed_messages() {
     assert_eq!(before(&plan, "ddp"), buckets);
 }
 
-/// All is handed over at once, in messages as large as the threshold; the last one waits for the last gradient.
+/// If the host is fast, all is handed over at once, in messages as large as the threshold; the last one waits for the last
+/// gradient. A host that is slower than the GPU changes nothing.
 #[test]
 fn messages_of_a_framework_that_runs_ahead_wait_for_their_last_gradient() {
     let name = "horovod-bitvector";
-    let at = |ahead_ms: f64| {
+    let at = |host_us_per_tensor: Option<f64>| {
         let mut plan = plan(0.0);
         let own = plan.config.policy.iter_mut().find(|policy| policy.name == name);
-        own.unwrap().ahead_ms = ahead_ms;
+        own.unwrap().host_us_per_tensor = host_us_per_tensor;
         steps(&plan, name, 96, Drive::Classes, 3)[2]
     };
-    let (without, ahead) = (at(0.0), at(1e4));
+    let (without, ahead) = (at(None), at(Some(0.1)));
     assert!(ahead.messages < without.messages, "{ahead:?}\n{without:?}");
     let last_s = ahead.communicating / ahead.messages as f64;
     assert!(ahead.time - ahead.compute > last_s / 2.0, "{ahead:?}");
+    let between = at(Some(50.0)).messages;
+    assert!((ahead.messages..=without.messages).contains(&between), "{between}");
+    assert_eq!(at(Some(1e5)), without);
 }
 
 #[test]
