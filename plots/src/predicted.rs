@@ -134,7 +134,8 @@ impl<'a> Predicted<'a> {
     pub fn note(&self) -> String {
         format!(
             "Dashed: SIMULATED on machine {}, the fastest of the same settings. Bands of 90 %: the intervals of its \
-             parameters, and how far measured times are from their predictions.",
+             parameters, how far known times are from their predictions, and 5 % for each doubling of ranks beyond \
+             the known ones.",
             self.machine()
         )
     }
