@@ -229,8 +229,9 @@ impl Surface {
                                 // Larger than its cell, or it would not be seen.
                                 ((x + width / 2.0, y + height / 2.0), STAR)
                             } else {
-                                let radius = STAR.min(width * 0.12).min(height * 0.2);
-                                let inside = OUTLINE + 1.4 * radius;
+                                // In the corner, so that it hides no digit.
+                                let radius = STAR.min(width * 0.09).min(height * 0.14);
+                                let inside = OUTLINE + 1.1 * radius;
                                 ((x + inside, y + inside), radius)
                             });
                         }
