@@ -80,18 +80,31 @@ def cycles_per_ms():
     return statistics.median(rates)
 
 
+def add_model(parser):
+    """Arguments that describe a training step."""
+    parser.add_argument("workload", help="a gradient list, with its .ready.csv beside it")
+    parser.add_argument("--forward-ms", type=float, default=3)
+    parser.add_argument("--backward-ms", type=float, default=20)
+    parser.add_argument("--optimizer-ms", type=float, default=1)
+
+
+def model_of(options, rank, rate):
+    """The model of a rank, whose kernels sleep at that rate of cycles."""
+    shapes, order, fractions = read(options.workload)
+    parts = [now - before for before, now in zip([0.0] + fractions, fractions)]
+    backward = [int(part * options.backward_ms * rate) for part in parts]
+    return Model(shapes, order, int(options.forward_ms * rate), backward, float(rank + 1))
+
+
 def run(rank, options, meeting, results):
     torch.cuda.set_device(rank % torch.cuda.device_count())
     dist.init_process_group(options.backend, init_method=f"file://{meeting}", rank=rank, world_size=options.ranks)
-    shapes, order, fractions = read(options.workload)
     # Processes that share a GPU calibrate one after the other.
     for turn in range(options.ranks):
         if turn == rank:
             rate = cycles_per_ms()
         dist.barrier()
-    parts = [now - before for before, now in zip([0.0] + fractions, fractions)]
-    backward = [int(part * options.backward_ms * rate) for part in parts]
-    model = Model(shapes, order, int(options.forward_ms * rate), backward, float(rank + 1))
+    model = model_of(options, rank, rate)
     model = DistributedDataParallel(model, bucket_cap_mb=options.bucket_mib, device_ids=[torch.cuda.current_device()])
     value = torch.ones((), device="cuda", requires_grad=True)
     average, wrong, times = (options.ranks + 1) / 2, 0, []
@@ -115,12 +128,9 @@ def run(rank, options, meeting, results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("workload", help="a gradient list, with its .ready.csv beside it")
+    add_model(parser)
     parser.add_argument("--backend", choices=["nccl", "gloo"], default="nccl")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--forward-ms", type=float, default=3)
-    parser.add_argument("--backward-ms", type=float, default=20)
-    parser.add_argument("--optimizer-ms", type=float, default=1)
     parser.add_argument("--bucket-mib", type=float, default=25)
     parser.add_argument("--warmup", type=int, default=4, help="steps that are not counted")
     parser.add_argument("--steps", type=int, default=20)

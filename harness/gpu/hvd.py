@@ -21,7 +21,7 @@ import tempfile
 import time
 
 import torch
-from ddp import Model, cycles_per_ms, read
+from ddp import add_model, cycles_per_ms, model_of
 
 
 def messages(timeline):
@@ -49,12 +49,9 @@ def start_mpi():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("workload", help="a gradient list, with its .ready.csv beside it")
+    add_model(parser)
     parser.add_argument("--fusion-threshold-mib", type=float, default=128)
     parser.add_argument("--cycle-time-ms", type=float, default=1)
-    parser.add_argument("--forward-ms", type=float, default=3)
-    parser.add_argument("--backward-ms", type=float, default=20)
-    parser.add_argument("--optimizer-ms", type=float, default=1)
     parser.add_argument("--warmup", type=int, default=8, help="steps that are not counted")
     parser.add_argument("--steps", type=int, default=14)
     options = parser.parse_args()
@@ -78,10 +75,7 @@ def main():
         if turn == rank:
             rate = cycles_per_ms()
         wait()
-    shapes, order, fractions = read(options.workload)
-    parts = [now - before for before, now in zip([0.0] + fractions, fractions)]
-    backward = [int(part * options.backward_ms * rate) for part in parts]
-    model = Model(shapes, order, int(options.forward_ms * rate), backward, float(rank + 1))
+    model = model_of(options, rank, rate)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.0), named_parameters=model.named_parameters(), op=hvd.Average
     )

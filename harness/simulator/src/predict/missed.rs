@@ -11,7 +11,7 @@ pub const PROBABILITY: f64 = 0.9;
 
 /// The standard deviation, of logarithms, by which the errors of a world differ from those of one of half as many ranks; fitted on
 /// 24 times of 4 and 8 ranks, beside those of 2, in `results/reference/scaling`. Errors on 2 ranks alone would not tell: there a
-/// prediction may be right within 1 %.
+/// prediction may be right within 1 %. The caption in `plots/src/predicted.rs` names it.
 pub const PER_DOUBLING: f64 = 0.05;
 
 /// Measured over predicted times of several settings: their mean and their spread, as logarithms.
