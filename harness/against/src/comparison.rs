@@ -111,8 +111,12 @@ pub struct Overall {
     pub cases: usize,
     /// Median error.
     pub median_error: f64,
-    /// Median error less the control's error of the same case.
+    /// Errors less the control's error of the same case: the median.
     pub median_beyond_control: f64,
+    /// The share of them within [`CLOSE`].
+    pub close_beyond_control: f64,
+    /// The largest of them.
+    pub worst_beyond_control: f64,
     /// Share of cases within [`CLOSE`].
     pub close: f64,
     /// The largest error.
@@ -224,23 +228,27 @@ fn overall<'c>(
     let both = cases.iter().filter_map(|case| Some((case.ratio?, case.control?)));
     let (ratios, controls): (Vec<Estimate>, Vec<Estimate>) = both.unzip();
     let errors = |all: &[Estimate]| all.iter().map(Estimate::error).collect::<Vec<f64>>();
-    let worst = |all: &[Estimate]| errors(all).into_iter().fold(0.0, f64::max);
-    let beyond = ratios
-        .iter()
-        .zip(&controls)
-        .map(|(ratio, control)| (ratio.error() - control.error()).max(0.0));
+    let worst = |errors: &[f64]| errors.iter().copied().fold(0.0, f64::max);
+    let close = |errors: &[f64]| {
+        errors.iter().filter(|&&error| error <= CLOSE).count() as f64 / errors.len() as f64
+    };
+    let (of_ratios, of_controls) = (errors(&ratios), errors(&controls));
+    let both = of_ratios.iter().zip(&of_controls);
+    let beyond: Vec<f64> = both.map(|(error, control)| (error - control).max(0.0)).collect();
     let mean_log = ratios.iter().map(|it| it.ratio.ln()).sum::<f64>() / ratios.len() as f64;
     let alike: Vec<bool> =
         groups.flat_map(|group| pairs(group)).filter_map(ordered_alike).collect();
     Some(Overall {
         cases: ratios.len(),
-        median_error: median(errors(&ratios))?,
-        median_beyond_control: median(beyond.collect())?,
-        close: ratios.iter().filter(|it| it.error() <= CLOSE).count() as f64 / ratios.len() as f64,
-        worst_error: worst(&ratios),
+        close: close(&of_ratios),
+        worst_error: worst(&of_ratios),
+        close_beyond_control: close(&beyond),
+        worst_beyond_control: worst(&beyond),
+        median_beyond_control: median(beyond)?,
         bias: mean_log.exp_m1(),
-        median_control: median(errors(&controls))?,
-        worst_control: worst(&controls),
+        worst_control: worst(&of_controls),
+        median_error: median(of_ratios)?,
+        median_control: median(of_controls)?,
         distinct_pairs: alike.len(),
         ordered_alike: alike.iter().filter(|&&alike| alike).count(),
     })

@@ -112,9 +112,17 @@ fn in_words(overall: &Overall) -> String {
     };
     let lines = [
         ("median |ratio - 1|", percent(overall.median_error)),
-        ("beyond the control", format!("{} in the median", percent(overall.median_beyond_control))),
         ("largest |ratio - 1|", percent(overall.worst_error)),
         ("within 5 %", format!("{} of cases", percent(overall.close))),
+        (
+            "beyond the control",
+            format!(
+                "{} in the median, {} at most, {} of cases within 5 %",
+                percent(overall.median_beyond_control),
+                percent(overall.worst_beyond_control),
+                percent(overall.close_beyond_control)
+            ),
+        ),
         ("bias", format!("{:+.1} %", 100.0 * overall.bias)),
         (
             "control",

@@ -512,7 +512,7 @@ duration_us = { value = 4000, source = "a test" }
         let line = 1 + SUMMIT[..SUMMIT.find("[variability]").unwrap()].matches('\n').count();
         for (from, to, expected) in [
             (
-                "step_cv = { value = 0.016, low = 0.003",
+                "step_cv = { value = 0.005, low = 0.002",
                 "step_cv = { value = -0.1",
                 "variability.step_cv is -0.1, expected",
             ),

@@ -218,7 +218,8 @@ mod tests {
             };
             let ((median, low, high), (same, lower, higher)) = (bounds(&seeds), bounds(&varied));
             assert_eq!(median, same);
-            assert!(lower < low && high < higher, "{lower} {low} {high} {higher}");
+            // Noise between other ends of its range does not shorten a job that waits for its slowest GPU.
+            assert!(lower <= low && high < higher, "{lower} {low} {high} {higher}");
             let efficiency = |result: &SimulatedStepResult| {
                 [result.efficiency_p50_low, result.efficiency_p50_high].map(Option::unwrap)
             };

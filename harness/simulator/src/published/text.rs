@@ -11,7 +11,7 @@ pub fn text(points: &Points, compared: &[Compared]) -> String {
         "SIMULATED beside published. Efficiency: throughput / (ranks x that of one). Lost: 1 - efficiency.\n",
     );
     for (fitted, heading) in [
-        (false, "test points: no parameter was set by looking at them"),
+        (false, "test points: no parameter was fitted to them"),
         (true, "calibration points: parameters come from them"),
     ] {
         let of: Vec<&Compared> = compared.iter().filter(|point| point.fitted == fitted).collect();
