@@ -130,7 +130,7 @@ fn scores(text: &mut String, heading: &str, all: &[&Compared]) {
 /// What each part of the model brings.
 pub fn ablation(rows: &[(String, Option<Score>)]) -> String {
     let mut text = String::from(
-        "\ntest points across nodes, without parts of the model\n                                                 \
+        "\ntest points across nodes, without parts of the model\n                                                     \
          |error|, points of 100   lost, simulated / published   rank correlation\n",
     );
     for (name, score) in rows {
@@ -138,7 +138,7 @@ pub fn ablation(rows: &[(String, Option<Score>)]) -> String {
         let lost = score.lost.map_or("-".into(), |[_, middle, _]| format!("{middle:.2}"));
         let rank = score.rank_correlation.map_or("-".into(), |value| format!("{value:.2}"));
         let _ =
-            writeln!(text, "  {name:<46} {:>22.1}   {lost:>27}   {rank:>16}", 100.0 * score.error);
+            writeln!(text, "  {name:<50} {:>22.1}   {lost:>27}   {rank:>16}", 100.0 * score.error);
     }
     text
 }
