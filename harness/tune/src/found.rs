@@ -190,10 +190,10 @@ impl Found {
         if freedom == 0 { NOISE } else { (squares / freedom as f64).sqrt() }
     }
 
-    /// Settings with the cache that were not measured, while the same without it is one of the best.
-    pub(super) fn cached_twins(&self, task: &Task) -> Vec<usize> {
+    /// Settings that scale better than one of the best, and were not measured.
+    pub(super) fn scaling_twins(&self, task: &Task) -> Vec<usize> {
         let best = self.best.iter().take(FINALISTS);
-        let twins = best.filter_map(|&without| task.cached[without]);
+        let twins = best.filter_map(|&without| task.scaling[without]);
         twins.filter(|twin| !self.blocks.contains_key(twin)).collect()
     }
 
@@ -227,12 +227,12 @@ impl Found {
                 good.insert(0, *fast);
             }
         }
-        // Nobody gives up the cache unless it was compared with the cache on.
+        // Nobody gives up the cache or fusion unless it was compared with one that keeps it.
         for without in good.clone() {
             let is_good = |twin: &usize| {
                 self.blocks.contains_key(twin) && self.expected_s[*twin] <= enough * (1.0 + MARGIN)
             };
-            let twin = task.cached[without].filter(is_good);
+            let twin = task.scaling[without].filter(is_good);
             if let Some(twin) = twin.filter(|twin| !good.contains(twin)) {
                 let place = good.iter().position(|&at| at == without).map_or(0, |at| at + 1);
                 good.insert(place, twin);

@@ -65,8 +65,8 @@ pub struct Task<'t> {
     pub defaults: &'t [usize],
     /// Of settings that tie, that with the fewest is chosen.
     pub changes: &'t [u32],
-    /// For each setting without the cache, the same with it.
-    pub cached: &'t [Option<usize>],
+    /// For each setting without the cache or without fusion, one like it that scales better.
+    pub scaling: &'t [Option<usize>],
     /// The model.
     pub predict: &'t Predict<'t>,
 }
@@ -111,7 +111,7 @@ pub fn search(
         found.expect(task);
         survivors = (survivors / 2).min(found.best.len());
     }
-    let mut twins = found.cached_twins(task);
+    let mut twins = found.scaling_twins(task);
     if !twins.is_empty() {
         twins.push(found.best[0]);
         found.round(&twins, surface, random)?;

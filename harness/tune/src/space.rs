@@ -230,8 +230,8 @@ pub struct Space {
     pub always: Vec<usize>,
     /// For each case, how much it asks of a user: variables that differ from the first default.
     pub changes: Vec<u32>,
-    /// For each case without the cache, the same with it.
-    pub cached: Vec<Option<usize>>,
+    /// For each case without the cache, the same with it; for each other without fusion, the same with the smallest threshold.
+    pub scaling: Vec<Option<usize>>,
 }
 
 /// What a setting without the cache, or without fusion, counts as. Both negotiate more with every rank, so they are
@@ -268,7 +268,8 @@ impl Space {
             }
         }
         let smallest = cases.iter().map(|case| case.fusion_threshold_bytes);
-        let smallest = smallest.filter(|&bytes| bytes > 0).min().unwrap_or(1) as f64;
+        let smallest_bytes = smallest.filter(|&bytes| bytes > 0).min();
+        let smallest = smallest_bytes.unwrap_or(1) as f64;
         let octaves = |bytes: f64| match bytes {
             0.0 => (smallest / MIB).log2() - WITHOUT_FUSION_OCTAVES,
             _ => (bytes / MIB).log2(),
@@ -308,29 +309,29 @@ impl Space {
         // Two sizes of message at least of every algorithm.
         let others = 1..categories.len();
         wanted.extend(others.flat_map(|category| [(category, new.0, new.1), (category, 4.0, 5.0)]));
-        let is_twin = |one: &Case, other: &Case| {
-            one.control_plane == UNCACHED
-                && other.control_plane == CACHED
-                && (one.fusion_threshold_bytes, one.cycle_time, &one.algorithm, one.varied)
-                    == (
-                        other.fusion_threshold_bytes,
-                        other.cycle_time,
-                        &other.algorithm,
-                        other.varied,
-                    )
+        let twin = |one: &&Case| {
+            let mut twin = (*one).clone();
+            if one.control_plane == UNCACHED {
+                twin.control_plane = CACHED.into();
+            } else if one.fusion_threshold_bytes == 0 {
+                twin.fusion_threshold_bytes = smallest_bytes?;
+            } else {
+                return None;
+            }
+            let key = |case: &Case| (category(case), case.fusion_threshold_bytes, case.cycle_time);
+            cases.iter().position(|other| key(other) == key(&twin))
         };
-        let twin = |one: &&Case| cases.iter().position(|other| is_twin(one, other));
-        let cached = cases.iter().map(twin).collect();
+        let scaling = cases.iter().map(twin).collect();
         let always = unique(&wanted);
-        let mut space = Space { always, points, defaults, changes: Vec::new(), cached };
+        let mut space = Space { always, points, defaults, changes: Vec::new(), scaling };
         space.count_changes(plan);
         space
     }
 
     /// The search of these settings, with a model's expectation.
     pub fn task<'t>(&'t self, predict: &'t Predict<'t>) -> Task<'t> {
-        let Space { points, always, defaults, changes, cached } = self;
-        Task { points, always, defaults, changes, cached, predict }
+        let Space { points, always, defaults, changes, scaling } = self;
+        Task { points, always, defaults, changes, scaling, predict }
     }
 
     fn count_changes(&mut self, plan: &Plan) {
@@ -445,6 +446,22 @@ mod tests {
 
     fn names(plan: &Plan, settings: &[usize]) -> Vec<String> {
         settings.iter().map(|&setting| plan.cases[setting].case.to_string()).collect()
+    }
+
+    #[test]
+    fn settings_that_do_not_scale_have_a_twin_that_does() {
+        let plan = plan(threads::NAME, "2x2", 25 << 20, &Pins::default());
+        let scaling = Space::of(&plan).scaling;
+        let of = |plane: &str, values: &str| {
+            let name = format!("threads/2x2/{plane}/ring/{values}");
+            let at = plan.cases.iter().position(|planned| planned.case.to_string() == name);
+            scaling[at.unwrap()].map(|twin| plan.cases[twin].case.to_string())
+        };
+        let with = |values: &str| Some(format!("threads/2x2/{CACHED}/ring/{values}"));
+        assert_eq!(of(UNCACHED, "8MiB/5ms"), with("8MiB/5ms"));
+        assert_eq!(of(UNCACHED, "0MiB/5ms"), with("0MiB/5ms"));
+        assert_eq!(of(CACHED, "0MiB/5ms"), with("1MiB/5ms"));
+        assert_eq!(of(CACHED, "1MiB/5ms"), None);
     }
 
     #[test]
