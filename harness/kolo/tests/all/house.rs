@@ -119,7 +119,7 @@ fn pages_quote_the_reference_runs() {
     let said = read("results/reference/control-planes/summary.txt");
     let (_, sentences) = said.rsplit_once("\n\n").unwrap();
     assert!(page.contains(sentences.trim_end()), "the page does not quote\n{sentences}");
-    let said = read("results/reference/tune/four-nodes/summary.txt");
+    let said = read("results/reference/tune/four-nodes-2/summary.txt");
     assert!(read("harness/tune/README.md").contains(said.trim_end()));
     let readme = read("README.md");
     assert!(readme.lines().count() < 150, "the first page is short");
