@@ -11,9 +11,9 @@ pub use parameter::Parameter;
 use serde::{Deserialize, Serialize};
 pub(crate) use tables::keyed;
 pub use tables::{
-    ChannelsFile, Control, GenerationName, Input, Interference, InterruptionFile, Interruptions,
-    LinksName, NcclFile, Network, Node, ProtocolFile, ProtocolName, Protocols, RatesFile,
-    Reduction, SharedFile,
+    ChannelsFile, CongestionFile, Control, GenerationName, Input, Interference, InterruptionFile,
+    Interruptions, LinksName, NcclFile, Network, Node, ProtocolFile, ProtocolName, Protocols,
+    RatesFile, Reduction, SharedFile,
 };
 use tables::{buffer_bytes, link, link_parameters};
 use thiserror::Error;
@@ -65,6 +65,9 @@ pub struct MachineFile {
     /// How communication and computation disturb each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interference: Option<Interference>,
+    /// How much other jobs slow messages between nodes down; without it, not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<CongestionFile>,
     /// How fast a node gets its input; without it, input is never waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Input>,
@@ -194,6 +197,8 @@ impl MachineFile {
         let kinds = self.interruptions.iter_mut().flatten();
         all.extend(kinds.flat_map(|(name, kind)| kind.parameters(name)));
         all.extend(self.interference.iter_mut().flat_map(Interference::parameters));
+        let congestion = self.congestion.iter_mut();
+        all.extend(congestion.map(|it| ("congestion.longer".to_string(), &mut it.longer)));
         let input = self.input.iter_mut();
         all.extend(input.map(|it| ("input.samples_s".to_string(), &mut it.samples_s)));
         all
@@ -233,6 +238,12 @@ impl MachineFile {
     pub fn interruptions(&self) -> Vec<Interruption> {
         let kinds = self.interruptions.iter().flat_map(|kinds| kinds.values());
         kinds.map(InterruptionFile::interruption).collect()
+    }
+
+    /// What slows the messages of so many ranks down between nodes; nothing without `[congestion]`.
+    pub fn congestion(&self, ranks: usize) -> training::Congestion {
+        let mean = self.congestion.as_ref().map_or(0.0, |congestion| congestion.longer.value);
+        training::Congestion { mean, nodes: ranks.div_ceil(self.node.ranks) }
     }
 
     /// The least time of a step in which each rank takes that many samples.
@@ -336,6 +347,11 @@ mod tests {
 
     const CORRELATION: &str = "step_correlation = { value = 0.5, source = \"a test\" }\n";
 
+    const CONGESTION: &str = r#"
+[congestion]
+longer = { value = 0.16, low = 0, high = 0.3, source = "a test" }
+"#;
+
     const INTERRUPTIONS: &str = r#"
 [interruptions.short]
 per_second = { value = 10, low = 5, high = 20, source = "a test" }
@@ -421,7 +437,8 @@ duration_us = { value = 4000, source = "a test" }
         assert_eq!(
             older,
             "machine summit has no [variability]: GPUs are equally fast, unless [jitter] says otherwise; no \
-             [interruptions]: the operating system interrupts no rank; no [interference]: messages do not slow computation down"
+             [interruptions]: the operating system interrupts no rank; no [interference]: messages do not slow computation \
+             down"
         );
         for (from, to, expected) in [
             (
@@ -464,6 +481,27 @@ duration_us = { value = 4000, source = "a test" }
         ] {
             assert!(hopper.contains(from), "{from}");
             let problem = read(&hopper.replacen(from, to, 1)).unwrap_err();
+            assert!(problem.contains(expected), "{problem}\nexpected {expected}");
+        }
+    }
+
+    #[test]
+    fn congestion_is_between_nodes_and_has_a_range() {
+        let file = read(&format!("{SUMMIT}{CONGESTION}")).unwrap();
+        let expected = training::Congestion { mean: 0.16, nodes: 3 };
+        assert_eq!(file.congestion(18), expected);
+        assert_eq!(file.at_ends(true).congestion(18).mean, 0.3);
+        assert_eq!(read(SUMMIT).unwrap().congestion(18).mean, 0.0);
+        for (from, to, expected) in [
+            (
+                "value = 0.16",
+                "value = -1",
+                "congestion.longer is -1, expected 0 to 100 of a message's time",
+            ),
+            ("longer = {", "share = {", "unknown field `share`"),
+        ] {
+            let problem =
+                read(&format!("{SUMMIT}{}", CONGESTION.replacen(from, to, 1))).unwrap_err();
             assert!(problem.contains(expected), "{problem}\nexpected {expected}");
         }
     }

@@ -242,6 +242,7 @@ impl Plan {
                 Some(slowdown) => Interference { fixed: slowdown - 1.0, ..Interference::default() },
                 None => self.machine.interference(),
             },
+            congestion: self.machine.congestion(ranks),
             input_s: self.machine.input_s(ranks, model.batch * policy.backward_passes_per_step),
             jitter: &self.jitter,
             seed,

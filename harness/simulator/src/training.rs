@@ -9,12 +9,14 @@
 //! one, or when its negotiation has ended, and includes everything that is ready by then. A thread that slept may wake
 //! up late (`late.rs`), and the cycle waits for the last one. Static buckets have no
 //! cycles: a bucket begins when the slowest rank has it. Messages use one stream in the agreed order. While one is
-//! in flight, computation is slower by a factor, and while the slowest rank computes, so is the message.
+//! in flight, computation is slower by a factor, and while the slowest rank computes, so is the message. Traffic of other
+//! jobs makes each message longer by another time (`congestion.rs`).
 //!
 //! With priorities (`priority`) a step does not end with its messages: they continue during the next forward pass,
 //! in which each layer waits for its own gradients.
 
 mod busy;
+mod congestion;
 mod late;
 mod priority;
 mod progress;
@@ -22,6 +24,7 @@ mod progress;
 use std::sync::Arc;
 
 use algorithms::control::{ControlError, Settings, TensorId, Tensors};
+use congestion::Congested;
 use late::Late;
 use priority::Priority;
 use progress::Progress;
@@ -74,6 +77,8 @@ pub struct Job<'j> {
     pub host_s: Option<f64>,
     /// How much longer computation takes while a message is under way.
     pub interference: Interference,
+    /// How much other jobs slow messages down.
+    pub congestion: Congestion,
     /// No step is shorter, since input comes no faster.
     pub input_s: f64,
     /// How ranks differ.
@@ -111,6 +116,15 @@ impl Interference {
         }
         ((1.0 + self.messages) * bytes_s / self.gpu_bytes_s - 1.0).clamp(0.0, self.messages)
     }
+}
+
+/// Traffic of other jobs on the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Congestion {
+    /// What a message's bytes take longer over the links of one node, on average, in parts of their time.
+    pub mean: f64,
+    /// Nodes of the job; a message within one node meets no traffic.
+    pub nodes: usize,
 }
 
 /// Seconds of one rank's computation.
@@ -207,6 +221,8 @@ struct World<'j> {
     idle_s: f64,
     /// How much later the next one begins than planned.
     late: Late,
+    /// What other jobs add to the next message.
+    congested: Congested,
     /// What the next forward pass waits for, by layer.
     priority: Option<Priority>,
 }
@@ -250,7 +266,9 @@ pub fn simulate(job: &Job, steps: usize) -> Result<Vec<Step>, TrainingError> {
     let priority = job.needed.as_deref().map(|needed| Priority::new(job, needed));
     let late = Late::new(job.control, job.ranks, job.seed);
     let paces = job.jitter.paces(job.ranks, job.seed, job.compute.passes_s());
-    let mut world = World { job, paces, negotiation, next_cycle_s: 0.0, idle_s, late, priority };
+    let congested = Congested::new(job.congestion, job.seed);
+    let mut world =
+        World { job, paces, negotiation, next_cycle_s: 0.0, idle_s, late, congested, priority };
     let (mut start_s, mut all) = (0.0, Vec::new());
     for _ in 0..steps {
         let step = world.step(start_s)?;
@@ -321,7 +339,7 @@ impl World<'_> {
                 }
                 let copying_s = job.control.copying_s(response.tensors.len());
                 over_s += job.control.launch_us.value * 1e-6 + copying_s;
-                progress.communicate(job, over_s, &response.tensors);
+                progress.communicate(job, over_s, &response.tensors, self.congested.next());
                 over_s += copying_s;
             }
             if job.blocking && !agreed.responses.is_empty() {
@@ -380,7 +398,7 @@ impl World<'_> {
             let mut begin_s = now_s;
             for response in &agreed.responses {
                 begin_s += job.control.launch_us.value * 1e-6;
-                progress.communicate(job, begin_s, &response.tensors);
+                progress.communicate(job, begin_s, &response.tensors, self.congested.next());
             }
         }
         Ok(())

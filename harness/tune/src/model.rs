@@ -19,7 +19,7 @@ use simulator::data_plane::{DataPlane, Overlap};
 use simulator::jitter::Jitter;
 use simulator::machine_file::{Control, Parameter};
 use simulator::sweep::ready;
-use simulator::training::{self, Compute, Drive, Interference, Job};
+use simulator::training::{self, Compute, Congestion, Drive, Interference, Job};
 
 /// Simulated steps of each setting; the first ones, in which caches fill, are left out.
 const STEPS: usize = 3;
@@ -145,6 +145,7 @@ pub fn training_job<'j>(
         blocking,
         host_s: None,
         interference: Interference::default(),
+        congestion: Congestion::default(),
         imbalance: 1.0,
         input_s: 0.0,
         jitter,

@@ -277,6 +277,7 @@ fn machine(
         variability: None,
         interruptions: None,
         interference: None,
+        congestion: None,
         input: None,
     }
 }

@@ -60,6 +60,7 @@ impl Calibration {
             variability: None,
             interruptions: None,
             interference: None,
+            congestion: None,
             input: None,
         }
     }

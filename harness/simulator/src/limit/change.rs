@@ -86,6 +86,10 @@ impl Question {
             let alone = |it: &mut Question| it.machine.interruptions = None;
             add("no interruptions by the operating system".into(), Box::new(alone));
         }
+        if machine.congestion.is_some() {
+            let quiet = |it: &mut Question| it.machine.congestion = None;
+            add("no other jobs on the network".into(), Box::new(quiet));
+        }
         if machine.interference.is_some() {
             let apart = |it: &mut Question| it.machine.interference = None;
             add("computation undisturbed by messages".into(), Box::new(apart));

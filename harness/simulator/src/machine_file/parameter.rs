@@ -41,6 +41,7 @@ impl Parameter {
             _ if key == "interference.gpu_gb_s" => (MOST_GB_S, "GB/s (10^9 bytes per second)"),
             _ if key == "interference.messages" => (10.0, "of the messages' time"),
             _ if key.starts_with("interference.") => (10.0, "of the computation's time"),
+            _ if key == "congestion.longer" => (100.0, "of a message's time"),
             _ if key.ends_with("per_partner") => (10.0, "of a byte's time"),
             _ if key.ends_with("announced_from_bytes") => (1e12, "bytes"),
             _ if key.ends_with("behind_data") => (1.0, "of the data under way"),

@@ -379,6 +379,15 @@ impl InterruptionFile {
     }
 }
 
+/// Traffic of other jobs on the network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CongestionFile {
+    /// What the bytes of a message take longer over the links of one node, on average, in parts of their time. It is
+    /// exponentially distributed, and a message waits for the slowest of its nodes.
+    pub longer: Parameter,
+}
+
 /// The input of a node: what storage delivers, and processors decode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -14,6 +14,8 @@ pub enum Part {
     StepCorrelation,
     /// Interruptions by the operating system.
     Interruptions,
+    /// Traffic of other jobs on the network.
+    Congestion,
     /// Copies into and out of the fusion buffer.
     Copies,
     /// The framework runs ahead of the GPU.
@@ -40,11 +42,12 @@ pub enum Part {
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 15] = [
+    pub const ALL: [Part; 16] = [
         Part::GpuDifferences,
         Part::StepNoise,
         Part::StepCorrelation,
         Part::Interruptions,
+        Part::Congestion,
         Part::Copies,
         Part::RunningAhead,
         Part::Interference,
@@ -65,6 +68,7 @@ impl Part {
             Part::StepNoise => "noise from step to step",
             Part::StepCorrelation => "noise that lasts from step to step",
             Part::Interruptions => "interruptions by the operating system",
+            Part::Congestion => "traffic of other jobs",
             Part::Copies => "copies into and out of the fusion buffer",
             Part::RunningAhead => "frameworks that run ahead of the GPU",
             Part::Interference => "slower computation beside messages",
@@ -94,6 +98,7 @@ impl Part {
                 variability.iter_mut().for_each(|it| it.step_correlation = None);
             }
             Part::Interruptions => machine.interruptions = None,
+            Part::Congestion => machine.congestion = None,
             Part::Copies => {
                 control.iter_mut().for_each(|it| (it.copy_us, it.pack_gb_s) = (None, None));
             }

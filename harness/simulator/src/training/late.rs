@@ -37,10 +37,7 @@ impl Late {
     /// The longest of exponentially distributed times, one for each rank.
     fn draw(&mut self) {
         if !self.is_never() {
-            let share: f64 = self.random.random();
-            // Almost 1 in a large world.
-            let root = (share.max(f64::MIN_POSITIVE).ln() / self.ranks).exp_m1();
-            self.drawn_s = -self.mean_s * (-root).ln();
+            self.drawn_s = longest(self.mean_s, self.ranks, &mut self.random);
         }
     }
 
@@ -56,6 +53,14 @@ impl Late {
         self.draw();
         begin_s
     }
+}
+
+/// The longest of so many exponentially distributed times of a mean.
+pub(super) fn longest(mean: f64, count: f64, random: &mut ChaCha8Rng) -> f64 {
+    let share: f64 = random.random();
+    // Almost 1 if there are many.
+    let root = (share.max(f64::MIN_POSITIVE).ln() / count).exp_m1();
+    -mean * (-root).ln()
 }
 
 #[cfg(test)]

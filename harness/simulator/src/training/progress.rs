@@ -151,8 +151,14 @@ impl Progress {
         newly
     }
 
-    /// Puts a message on its way, not before a time.
-    pub fn communicate(&mut self, job: &Job, ready_s: f64, tensors: &Arc<[TensorId]>) {
+    /// Puts a message on its way, not before a time. Its bytes take longer by a share of their time, `congested`.
+    pub fn communicate(
+        &mut self,
+        job: &Job,
+        ready_s: f64,
+        tensors: &Arc<[TensorId]>,
+        congested: f64,
+    ) {
         let bytes: usize = tensors.iter().map(|&id| job.tensors.size_bytes(id)).sum();
         self.agreed += tensors.len();
         self.step.messages += 1;
@@ -161,8 +167,9 @@ impl Progress {
         let packing_s = job.control.packing_s(tensors.len(), bytes as f64) / pieces;
         // A single tensor is not packed.
         let block_bytes = if tensors.len() > 1 { job.packing_bytes } else { f64::INFINITY };
-        let time = |bytes| job.data.time(bytes);
-        let next = |bytes| job.data.next(bytes, job.overlap);
+        let slowed = |moment: Moment| longer(moment, congested * moment.bandwidth_s);
+        let time = |bytes| slowed(job.data.time(bytes));
+        let next = |bytes| slowed(job.data.next(bytes, job.overlap));
         let next = packed(in_blocks(piece_bytes, block_bytes, next), packing_s);
         let begin_s = self.stream_free_s.max(ready_s);
         let interference = &job.interference;

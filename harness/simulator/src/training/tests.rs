@@ -151,6 +151,36 @@ fn computation_slows_messages_down_as_long_as_it_goes_on() {
 }
 
 #[test]
+fn other_jobs_on_the_network_make_messages_longer_and_vary_them() {
+    let plan = plan(0.0);
+    let of = |mean: f64, nodes: usize| {
+        let (model, policy) = (&plan.config.model[0], plan.config.policy("ddp").unwrap());
+        let data = DataPlane::new("nccl", &plan.machine, 96, 0.0, Engine::Rounds).unwrap();
+        let case = Case { model, policy, ranks: 96 };
+        let mut job = plan.job(&case, &data, 1, Drive::Classes).unwrap();
+        job.congestion = Congestion { mean, nodes };
+        simulate(&job, 50).unwrap()
+    };
+    let communicating_s = |steps: &[Step]| steps.iter().map(|step| step.communicating).sum::<f64>();
+    let (alone, within, beside) = (of(0.0, 16), of(0.5, 1), of(0.5, 16));
+    assert_eq!(alone, within, "one node has no network");
+    let longer = communicating_s(&beside) / communicating_s(&alone) - 1.0;
+    // The largest of 16 is 3.38 times the mean, on average. Latency does not grow.
+    let bytes_alone = 0.5 * 3.38;
+    assert!((0.7 * bytes_alone..1.05 * bytes_alone).contains(&longer), "{longer}");
+    let both = || beside.iter().zip(&alone);
+    let ratios = || both().map(|(step, other)| step.communicating / other.communicating);
+    let (least, most) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
+    assert!(least > 1.2 && most > 1.2 * least, "{least} {most}");
+    for (step, other) in both() {
+        assert!(
+            step.time > other.time - 1e-9 && step.contention > other.contention - 1e-9,
+            "{step:?}"
+        );
+    }
+}
+
+#[test]
 fn threads_that_wake_up_late_delay_cycles_and_not_buckets() {
     let mut plan = plan(0.01);
     let of = |plan: &Plan, policy: &str| steps(plan, policy, 96, Drive::Classes, 20);
