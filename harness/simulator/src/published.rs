@@ -452,18 +452,34 @@ mod tests {
         }
     }
 
+    /// The shipped machine files and workloads, with noise that shows in the median of the points.
+    fn noisy_machines(points: &Path) -> tempfile::TempDir {
+        let (from, folder) = (points.parent().unwrap(), tempfile::tempdir().unwrap());
+        for part in ["machines", "machines/published", "workloads"] {
+            std::fs::create_dir(folder.path().join(part)).unwrap();
+            for file in std::fs::read_dir(from.join(part)).unwrap().map(Result::unwrap) {
+                let to = folder.path().join(part).join(file.file_name());
+                if file.file_type().unwrap().is_file() {
+                    let text = std::fs::read_to_string(file.path()).unwrap();
+                    let noise = "step_cv = { value = 0.005, low = 0.002";
+                    let text = text.replace(noise, "step_cv = { value = 0.016, low = 0.003");
+                    std::fs::write(to, text).unwrap();
+                }
+            }
+        }
+        folder
+    }
+
     #[test]
     fn parts_of_the_model_are_switched_off_one_by_one_and_all_together() {
         let (mut points, path) = shipped();
         points.training.retain(|point| point.ranks <= 64);
-        let rows = points.ablation(&path).unwrap();
+        let folder = noisy_machines(&path);
+        let rows = points.ablation(&folder.path().join("published.toml")).unwrap();
         assert_eq!(rows.len(), Part::ALL.len() + 2);
-        let quartiles = |row: usize| rows[row].1.as_ref().unwrap().lost.unwrap();
-        let lost = |row: usize| quartiles(row)[1];
+        let lost = |row: usize| rows[row].1.as_ref().unwrap().lost.unwrap()[1];
         let (whole, none) = (lost(0), lost(rows.len() - 1));
-        assert!(none < 0.5 * whole && lost(1) < whole, "{rows:#?}");
-        // Noise of half a percent shows where little else is lost.
-        assert!(quartiles(2)[0] < quartiles(0)[0] && lost(2) <= whole, "{rows:#?}");
+        assert!(none < 0.5 * whole && lost(1) < whole && lost(2) < whole, "{rows:#?}");
         let text = text::ablation(&rows);
         assert!(text.contains("without noise from step to step"), "{text}");
     }
