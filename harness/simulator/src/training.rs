@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use algorithms::control::{ControlError, Settings, TensorId, Tensors};
 use congestion::Congested;
+pub use congestion::Congestion;
 use late::Late;
 use priority::Priority;
 use progress::Progress;
@@ -116,15 +117,6 @@ impl Interference {
         }
         ((1.0 + self.messages) * bytes_s / self.gpu_bytes_s - 1.0).clamp(0.0, self.messages)
     }
-}
-
-/// Traffic of other jobs on the network.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Congestion {
-    /// What a message's bytes take longer over the links of one node, on average, in parts of their time.
-    pub mean: f64,
-    /// Nodes of the job; a message within one node meets no traffic.
-    pub nodes: usize,
 }
 
 /// Seconds of one rank's computation.

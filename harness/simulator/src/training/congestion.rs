@@ -3,11 +3,19 @@
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::Congestion;
 use super::late::longest;
 
 /// A stream of random numbers that nothing else uses.
 const CONGESTION: u64 = u64::MAX - 2;
+
+/// Traffic of other jobs on the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Congestion {
+    /// What a message's bytes take longer over the links of one node, on average, in parts of their time.
+    pub mean: f64,
+    /// Nodes of the job; a message within one node meets no traffic.
+    pub nodes: usize,
+}
 
 /// One message after another.
 pub(super) struct Congested {
