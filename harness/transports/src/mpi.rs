@@ -7,6 +7,7 @@
 mod barrier;
 mod comm;
 mod control_channel;
+mod control_variable;
 mod endpoint;
 mod library;
 mod reduction;
@@ -29,7 +30,7 @@ pub use comm::{Comm, Requests};
 pub use control_channel::ControlChannel;
 pub use endpoint::Endpoint;
 pub use library::LibraryAllReduce;
-pub use wait::Waiting;
+pub use wait::{Meanwhile, Waiting};
 pub use world::{Connected, TIMEOUT, World};
 
 /// What reduces gradients over MPI.

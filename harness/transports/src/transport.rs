@@ -63,7 +63,7 @@ pub trait Transport {
     /// Whether senders can write into a receiver's buffer, see [`Program::compile_world`].
     fn puts(&self) -> bool;
 
-    /// Whether waits are not urgent; a waiting rank then sleeps soon.
+    /// Whether waits are not urgent; a waiting rank then sleeps soon, unless this transport always polls.
     fn set_calm(&mut self, calm: bool);
 
     /// Allocates the memory that collectives of this program need beside their buffer, for buffers of at most

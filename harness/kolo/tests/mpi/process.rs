@@ -10,7 +10,7 @@ use algorithms::topology::{Rank, Topology};
 use cluster::launch::Launched;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use transports::mpi::{Comm, ControlChannel, Endpoint, Waiting, World, set_last_words};
+use transports::mpi::{Comm, ControlChannel, Endpoint, Meanwhile, Waiting, World, set_last_words};
 
 static DOING: Mutex<(String, Option<Instant>)> = Mutex::new((String::new(), None));
 
@@ -61,7 +61,7 @@ impl Process {
                 }
             }
         });
-        let waiting = Waiting { rank, timeout, crowded: true, calm: false };
+        let waiting = Waiting { rank, timeout, meanwhile: Meanwhile::Yield };
         Process { world, rank, ranks, seed, waiting, start: Instant::now() }
     }
 

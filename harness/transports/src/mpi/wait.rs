@@ -8,14 +8,12 @@ use super::comm::Requests;
 use crate::transport::TransportError;
 use cluster::failure_detector::activity::Waits;
 
-/// Polls before a waiting process yields its core.
-const SPINS: usize = 2000;
-/// The same with more ranks than cores.
-const FEW_SPINS: usize = 10;
+/// Polls between looks at the clock.
+const POLLS: usize = 1000;
+/// The same where the process does something else between them.
+const FEW_POLLS: usize = 10;
 /// How long a wait without hurry sleeps between polls.
 const NAP: Duration = Duration::from_micros(100);
-/// How long any other wait only yields before it sleeps, too.
-const AWAKE: Duration = Duration::from_millis(10);
 
 /// How a process waits, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -24,10 +22,19 @@ pub struct Waiting {
     pub rank: Rank,
     /// The timeout.
     pub timeout: Duration,
-    /// The node has fewer cores than ranks.
-    pub crowded: bool,
-    /// The wait is not urgent.
-    pub calm: bool,
+    /// What it does meanwhile.
+    pub meanwhile: Meanwhile,
+}
+
+/// What a waiting process does besides polling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meanwhile {
+    /// Nothing, as in the library's own waits. Some libraries offer the core to others whenever they are polled in vain.
+    Poll,
+    /// It offers its core to others: there are more ranks than cores, and the library does not.
+    Yield,
+    /// It sleeps: the wait is not urgent.
+    Sleep,
 }
 
 impl Waiting {
@@ -51,24 +58,27 @@ impl Waiting {
         peer: Rank,
         mut is_there: impl FnMut() -> Result<Option<T>, TransportError>,
     ) -> Result<T, TransportError> {
-        for _ in 0..if self.crowded || self.calm { FEW_SPINS } else { SPINS } {
+        let polls = if self.meanwhile == Meanwhile::Poll { POLLS } else { FEW_POLLS };
+        for _ in 0..polls {
             if let Some(there) = is_there()? {
                 return Ok(there);
             }
         }
         let (_waits, start) = (Waits::for_rank(peer), Instant::now());
         loop {
-            if let Some(there) = is_there()? {
-                return Ok(there);
+            for _ in 0..polls {
+                if let Some(there) = is_there()? {
+                    return Ok(there);
+                }
             }
             let waited = start.elapsed();
             if waited > self.timeout {
                 return Err(TransportError::Silent { rank: self.rank, peer, waited });
             }
-            if self.calm || waited > AWAKE {
-                std::thread::sleep(NAP)
-            } else {
-                std::thread::yield_now()
+            match self.meanwhile {
+                Meanwhile::Poll => {}
+                Meanwhile::Yield => std::thread::yield_now(),
+                Meanwhile::Sleep => std::thread::sleep(NAP),
             }
         }
     }

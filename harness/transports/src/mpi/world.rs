@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ffi::CStr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,13 +13,17 @@ use mpi::environment::Universe;
 use super::barrier::Barrier;
 use super::comm::Comm;
 use super::control_channel::ControlChannel;
+use super::control_variable::control_variable;
 use super::endpoint::Endpoint;
-use super::wait::Waiting;
+use super::wait::{Meanwhile, Waiting};
 use crate::transport::{Connections, TransportError};
 use cluster::nodes::Node;
 
 /// The timeout for rank 0, which may be drawing figures or waiting for a disk.
 pub const TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Whether Open MPI offers the core to others while it waits.
+const YIELD_WHEN_IDLE: &CStr = c"mpi_yield_when_idle";
 
 /// Bytes for the CPU mask of a node.
 const MASK_BYTES: usize = 256;
@@ -122,7 +127,9 @@ impl World {
         };
         let here = self.nodes.iter().find(|node| node.ranks.contains(&self.comm.rank()));
         let crowded = here.is_some_and(|node| node.is_crowded(members));
-        let waiting = Waiting { rank, timeout, crowded, calm: false };
+        let yields = crowded && control_variable(YIELD_WHEN_IDLE).is_none_or(|on| on == 0);
+        let meanwhile = if yields { Meanwhile::Yield } else { Meanwhile::Poll };
+        let waiting = Waiting { rank, timeout, meanwhile };
         let connections = Connections {
             data: Endpoint::new(group.data, waiting),
             bits: Endpoint::new(group.bits, waiting),
@@ -146,6 +153,6 @@ impl World {
 
     /// How a process waits for all others.
     pub fn waiting(&self, timeout: Duration) -> Waiting {
-        Waiting { rank: self.rank(), timeout, crowded: true, calm: true }
+        Waiting { rank: self.rank(), timeout, meanwhile: Meanwhile::Sleep }
     }
 }
