@@ -95,7 +95,7 @@ impl LoopTimes {
     }
 }
 
-/// Times of the framework for a megabyte of gradients.
+/// Times on a core of the framework's thread, for a megabyte of gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct WorkTimes {
     /// Adding them to others.

@@ -318,6 +318,27 @@ mod tests {
     }
 
     #[test]
+    fn a_network_to_oneself_is_a_change_where_others_use_it() {
+        let mut question = Question { target: 0.1, up_to: Some(24), ..question() };
+        let alone = |question: &Question| {
+            let answer = question.answer(|| ()).unwrap();
+            let is_alone = |changed: &&Changed| changed.what == "no other jobs on the network";
+            let changed = answer.changes.iter().find(is_alone).map(|it| it.efficiency);
+            (answer.at.efficiency, changed)
+        };
+        let (usual, none) = alone(&question);
+        assert_eq!(none, None);
+        let congestion = r#"longer = { value = 20, source = "a test" }"#;
+        question.machine.congestion = Some(toml::from_str(congestion).unwrap());
+        let (congested, changed) = alone(&question);
+        assert!(congested < usual - 0.01, "{congested}, {usual}");
+        assert!(
+            changed.is_some_and(|changed| (changed - usual).abs() < 1e-9),
+            "{changed:?}, {usual}"
+        );
+    }
+
+    #[test]
     fn a_machine_without_control_planes_is_refused() {
         let mut question = question();
         question.machine.control = None;
