@@ -1,35 +1,59 @@
 //! How far the engine is from real Horovod.
 //!
 //! A gain is the ratio of two step times. Where both were also measured with real Horovod, the engine's ratio can be
-//! compared with Horovod's. The errors of such pairs (`kolo against horovod`, see `harness/against/README.md`) are part
-//! of every promised interval.
+//! compared with Horovod's (`kolo against horovod`, see `harness/against/README.md`). How far the two are apart, beyond the
+//! noise of that measurement, is part of every promised interval.
 
 use super::answer::Ratio;
 
 /// For 95 % of pairs of settings of one model on the same ranks, the ratio of their step times in the engine and that
 /// in Horovod differ by at most this factor: of `results/reference/horovod`, by [`pair_error`].
-pub const PAIR_ERROR: f64 = 1.099;
+pub const PAIR_ERROR: f64 = 1.067;
 
-/// The number of pairs behind [`PAIR_ERROR`].
-pub const PAIRS: usize = 84;
+/// The number of cases behind [`PAIR_ERROR`].
+pub const CASES: usize = 58;
+
+/// The standard normal quantile of a two-sided 95 % interval.
+const DEVIATIONS: f64 = 1.96;
+
+/// The engine's step of a setting in parts of Horovod's, measured over blocks: the mean of the logarithms, and its standard
+/// error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Distance {
+    /// The mean.
+    pub log: f64,
+    /// The standard error.
+    pub error: f64,
+}
 
 /// How far the engine's ratio of two settings is from Horovod's: the factor that 95 % of pairs within the groups do not
-/// exceed, and the number of pairs. `groups` holds the engine's steps in parts of Horovod's, of settings that were compared in
-/// one run. None without a pair.
+/// exceed, and the number of cases. `groups` holds settings that were compared in one run. None without a pair.
 ///
-/// Noise of both measurements is included. Whoever measures the gain with Horovod has as much, and less what controls
-/// suggest, intervals would contain 12 of 16 gains in `results/reference`.
-pub fn pair_error(groups: &[Vec<f64>]) -> Option<(f64, usize)> {
-    let of_group = |group: &Vec<f64>| -> Vec<f64> {
-        let logs: Vec<f64> = group.iter().map(|ratio| ratio.ln()).collect();
-        let rest = |at: usize| logs[at + 1..].iter();
-        let pairs = logs.iter().enumerate();
-        pairs.flat_map(|(at, one)| rest(at).map(move |other| (one - other).abs())).collect()
-    };
-    let mut errors: Vec<f64> = groups.iter().flat_map(of_group).collect();
-    errors.sort_by(f64::total_cmp);
-    let at = (0.95 * errors.len() as f64).ceil() as usize;
-    Some((errors.get(at.checked_sub(1)?)?.exp(), errors.len()))
+/// Distances of a group vary around their mean for two reasons: the noise of each measurement, which is known, and the
+/// engine. The variance of the engine's part is that of Paule and Mandel, Consensus Values and Weighting Factors (1982): with
+/// it, the weighted squares of the deviations add up to their number of degrees of freedom.
+pub fn pair_error(groups: &[Vec<Distance>]) -> Option<(f64, usize)> {
+    let groups = || groups.iter().filter(|group| group.len() > 1);
+    let cases: usize = groups().map(Vec::len).sum();
+    let freedom = (cases - groups().count()) as f64;
+    if freedom == 0.0 {
+        return None;
+    }
+    let squares = |variance: f64| groups().map(|group| weighted(group, variance)).sum::<f64>();
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if squares(middle) > freedom { low = middle } else { high = middle }
+    }
+    Some(((DEVIATIONS * (2.0 * high).sqrt()).exp(), cases))
+}
+
+/// The squared deviations of a group from its mean, each in parts of its variance, if the engine's part of that is `variance`.
+fn weighted(group: &[Distance], variance: f64) -> f64 {
+    let weight = |it: &Distance| 1.0 / (it.error.powi(2) + variance);
+    let mean = group.iter().map(|it| weight(it) * it.log).sum::<f64>()
+        / group.iter().map(weight).sum::<f64>();
+    group.iter().map(|it| weight(it) * (it.log - mean).powi(2)).sum()
 }
 
 /// The interval of a ratio for what a user of Horovod will see: of the measurement and of the engine's distance
@@ -46,43 +70,97 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use serde::Deserialize;
+    use serde::de::DeserializeOwned;
 
     use super::*;
 
     #[derive(Deserialize)]
-    struct Row {
+    struct Case {
+        case: String,
         group: String,
-        ratio: Option<f64>,
+    }
+
+    #[derive(Deserialize)]
+    struct Block {
+        case: String,
+        block: usize,
+        engine: String,
+        step_ms: Option<f64>,
     }
 
     /// Options of Horovod's optimizer are not part of what is tuned by default.
     const WITH_OPTIONS: [&str; 2] = ["horovod-options", "horovod-aggregation"];
 
+    fn rows<T: DeserializeOwned>(path: &Path) -> Vec<T> {
+        csv::Reader::from_path(path).unwrap().into_deserialize().map(Result::unwrap).collect()
+    }
+
+    /// Of each case, from the blocks that all three have.
+    fn distances(blocks: &[Block]) -> BTreeMap<String, Distance> {
+        let mut steps: BTreeMap<(&str, usize), BTreeMap<&str, f64>> = BTreeMap::new();
+        for Block { case, block, engine, step_ms } in blocks {
+            let of_block = steps.entry((case, *block)).or_default();
+            of_block.extend(step_ms.map(|ms| (engine.as_str(), ms.ln())));
+        }
+        let mut logs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for ((case, _), of) in steps.into_iter().filter(|(_, of)| of.len() == 3) {
+            let log = of["kolo"] - (of["horovod"] + of["control"]) / 2.0;
+            logs.entry(case.into()).or_default().push(log);
+        }
+        let distance = |logs: Vec<f64>| {
+            let count = logs.len() as f64;
+            let log = logs.iter().sum::<f64>() / count;
+            let square = logs.iter().map(|it| (it - log).powi(2)).sum::<f64>() / (count - 1.0);
+            Distance { log, error: (square / count).sqrt() }
+        };
+        logs.into_iter().map(|(case, logs)| (case, distance(logs))).collect()
+    }
+
     #[test]
     fn the_error_of_pairs_is_that_of_the_reference_results() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference/horovod");
-        let mut groups: BTreeMap<(PathBuf, String), Vec<f64>> = BTreeMap::new();
+        let mut groups: BTreeMap<(PathBuf, String), Vec<Distance>> = BTreeMap::new();
         for run in std::fs::read_dir(folder).unwrap() {
-            let path = run.unwrap().path().join("comparison.csv");
-            let Ok(rows) = csv::Reader::from_path(&path) else { continue };
-            for row in rows.into_deserialize::<Row>() {
-                let Row { group, ratio } = row.unwrap();
+            let run = run.unwrap().path();
+            let distances = distances(&rows(&run.join("blocks.csv")));
+            for Case { case, group } in rows(&run.join("comparison.csv")) {
                 if !WITH_OPTIONS.iter().any(|name| group.starts_with(name)) {
-                    groups.entry((path.clone(), group)).or_default().extend(ratio);
+                    groups.entry((run.clone(), group)).or_default().push(distances[&case]);
                 }
             }
         }
-        let (error, pairs) = pair_error(&groups.into_values().collect::<Vec<_>>()).unwrap();
-        assert_eq!((format!("{error:.3}"), pairs), (format!("{PAIR_ERROR:.3}"), PAIRS));
+        let (error, cases) = pair_error(&groups.into_values().collect::<Vec<_>>()).unwrap();
+        assert_eq!((format!("{error:.3}"), cases), (format!("{PAIR_ERROR:.3}"), CASES));
+    }
+
+    fn exact(log: f64) -> Distance {
+        Distance { log, error: 0.0 }
     }
 
     #[test]
     fn errors_of_pairs_are_of_settings_of_the_same_group() {
         assert_eq!(pair_error(&[]), None);
-        assert_eq!(pair_error(&[vec![2.0], vec![1.0]]), None, "no pair");
-        let (error, pairs) = pair_error(&[vec![1.0, 1.1, 1.0], vec![5.0, 5.0]]).unwrap();
-        assert_eq!(pairs, 4);
-        assert!((error - 1.1).abs() < 1e-12, "a factor either way: {error}");
+        assert_eq!(pair_error(&[vec![exact(2.0)], vec![exact(1.0)]]), None, "no pair");
+        // Without noise, the variance of each group: twice 0.01^2 / 2, around means that differ.
+        let group = |mean: f64| vec![exact(mean - 0.005), exact(mean + 0.005)];
+        let (error, cases) = pair_error(&[group(0.1), group(5.0), vec![exact(9.0)]]).unwrap();
+        assert_eq!(cases, 4, "one alone has no pair");
+        let expected = DEVIATIONS * (2.0 * 0.01_f64.powi(2) / 2.0).sqrt();
+        assert!((error.ln() / expected - 1.0).abs() < 1e-3, "{error}");
+    }
+
+    #[test]
+    fn noise_is_no_error_of_the_engine() {
+        let noisy = |error: f64| -> Vec<Distance> {
+            [-0.05, 0.05, 0.02].map(|log| Distance { log, error }).into()
+        };
+        let beyond = |error: f64| pair_error(&[noisy(error)]).unwrap().0;
+        assert!(beyond(0.1) < 1.0001, "all of it is noise: {}", beyond(0.1));
+        assert!(beyond(0.02) < beyond(0.0) && beyond(0.02) > 1.05, "{}", beyond(0.02));
+        // What is known well counts more.
+        let mut group = noisy(0.01);
+        group.push(Distance { log: 0.5, error: 1.0 });
+        assert!(pair_error(&[group]).unwrap().0 < 1.02 * beyond(0.01));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use algorithms::fusion::effective_threshold_bytes;
 
 pub use self::json::Tuning;
 use super::answer::{Answer, Ratio, Shift, Verdict};
-use super::fidelity::{self, PAIR_ERROR, PAIRS};
+use super::fidelity::{self, CASES, PAIR_ERROR};
 use super::found::MARGIN;
 use super::grid::Grid;
 use super::larger::Larger;
@@ -310,7 +310,7 @@ impl Report<'_> {
             let _ = writeln!(
                 text,
                 "  these intervals hold for kolo's engine; that of the saving also covers the engine's error against Horovod \
-                 (95 % of {PAIRS} pairs of settings are within {:.1} %)",
+                 (at most {:.1} % for 95 % of pairs of settings, from {CASES} cases)",
                 100.0 * (PAIR_ERROR - 1.0)
             );
         }
