@@ -63,8 +63,8 @@ pub trait Transport {
     /// Whether senders can write into a receiver's buffer, see [`Program::compile_world`].
     fn puts(&self) -> bool;
 
-    /// Whether waits are not urgent; a waiting rank then sleeps soon, unless this transport always polls.
-    fn set_calm(&mut self, calm: bool);
+    /// Whether waits are not urgent; a waiting rank then sleeps soon, unless its transport always polls.
+    fn set_calm(&mut self, _calm: bool) {}
 
     /// Allocates the memory that collectives of this program need beside their buffer, for buffers of at most
     /// `most_bytes`. Without it, memory is allocated on first use.
@@ -134,7 +134,7 @@ pub trait MessageChannel {
     fn flush(&mut self) -> Result<(), TransportError>;
 
     /// As [`Transport::set_calm`].
-    fn set_calm(&mut self, calm: bool);
+    fn set_calm(&mut self, _calm: bool) {}
 }
 
 /// A nonblocking barrier that records when the last rank arrived.

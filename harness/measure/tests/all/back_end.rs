@@ -86,8 +86,6 @@ impl Transport for Alone {
         false
     }
 
-    fn set_calm(&mut self, _: bool) {}
-
     fn prepare(&mut self, _: &Program, _: usize) {}
 
     fn begin(&mut self, _: &Collective, batch: &[Op]) -> Result<(), TransportError> {
@@ -133,8 +131,6 @@ impl MessageChannel for Alone {
     fn flush(&mut self) -> Result<(), TransportError> {
         Ok(())
     }
-
-    fn set_calm(&mut self, _: bool) {}
 }
 
 impl NonblockingBarrier for Alone {

@@ -76,7 +76,4 @@ impl MessageChannel for ControlChannel {
         self.outbox.clear();
         Ok(())
     }
-
-    /// Waits are as busy as the library's own, as in Horovod.
-    fn set_calm(&mut self, _: bool) {}
 }

@@ -188,9 +188,6 @@ impl Transport for Endpoint {
         false
     }
 
-    /// Waits are as busy as the library's own, as in Horovod.
-    fn set_calm(&mut self, _: bool) {}
-
     fn prepare(&mut self, program: &Program, most_bytes: usize) {
         self.sends.reserve(program.sends);
         // As many receives as two steps have; that many are in flight at once.
