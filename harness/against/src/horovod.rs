@@ -12,7 +12,7 @@ use tune::space::variables;
 use crate::engine::{BlockError, Engine, Steps, limit, own_time};
 use crate::host_times::{FrameworkTimes, LoopTimes, WorkTimes};
 use crate::launcher::Launcher;
-use crate::plan::{Compared, Origin, Plan, dtype_name};
+use crate::plan::{Compared, Origin, Plan, RING, dtype_name};
 use crate::process::{ProcessError, output};
 use crate::tuners::Autotuned;
 
@@ -65,12 +65,25 @@ pub enum HorovodError {
         /// Its version.
         version: String,
     },
+    /// It was built without Gloo, which a case needs.
+    #[error(
+        "Horovod {version} was built without Gloo, which {case} needs; build it with HOROVOD_WITH_GLOO=1, or leave \
+         \"{RING}\" out"
+    )]
+    WithoutGloo {
+        /// Its version.
+        version: String,
+        /// The case.
+        case: String,
+    },
 }
 
 /// An installed Horovod.
 pub struct Horovod {
     python: PathBuf,
     launcher: Launcher,
+    /// Starts ranks that Gloo connects: with MPI's control plane, Gloo's allreduce crashes (Horovod 0.28.1).
+    gloo_launcher: Launcher,
     scratch: PathBuf,
     /// What the environment has.
     pub installed: Installed,
@@ -132,7 +145,33 @@ impl Horovod {
         }
         // A virtual environment is known by the path of its link.
         let python = std::path::absolute(python).unwrap_or(python.into());
-        Ok(Horovod { python, launcher, scratch: scratch.into(), installed, scripts: Vec::new() })
+        let (gloo_launcher, scratch) = (Launcher::horovodrun(&python), scratch.into());
+        Ok(Horovod { python, launcher, gloo_launcher, scratch, installed, scripts: Vec::new() })
+    }
+
+    /// With another command that starts ranks which Gloo connects.
+    #[must_use]
+    pub fn with_gloo_launcher(self, gloo_launcher: Launcher) -> Horovod {
+        Horovod { gloo_launcher, ..self }
+    }
+
+    /// The command that starts a case's ranks.
+    pub fn launcher_of(&self, case: &Compared) -> &Launcher {
+        if case.is_over_gloo() { &self.gloo_launcher } else { &self.launcher }
+    }
+
+    /// Checks that Horovod has what the cases need.
+    ///
+    /// # Errors
+    /// When it has not.
+    pub fn check(&self, plan: &Plan) -> Result<(), HorovodError> {
+        match plan.cases.iter().find(|case| case.is_over_gloo()) {
+            Some(case) if !self.installed.gloo => Err(HorovodError::WithoutGloo {
+                version: self.installed.horovod.clone(),
+                case: case.name.clone(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// The script that replays the steps of a configuration's cases.
@@ -304,7 +343,7 @@ impl Horovod {
             format!("--dtype={dtype}"),
         ];
         let ranks = case.case.topology.ranks();
-        let command = self.launcher.command(ranks, &words);
+        let command = self.launcher_of(case).command(ranks, &words);
         let log = self.scratch.join("horovod-output");
         let text = output(&command, &[], &log, limit(&plan.origin(case).config))?;
         reported(&text, ranks)

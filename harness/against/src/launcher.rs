@@ -1,6 +1,7 @@
 //! The command that starts ranks.
 
 use std::fmt;
+use std::path::Path;
 
 use nix::unistd::Uid;
 use thiserror::Error;
@@ -32,6 +33,13 @@ impl Launcher {
             words.insert(1, "--allow-run-as-root".into());
         }
         Launcher { words }
+    }
+
+    /// Horovod's own, with Gloo, on this machine: the `horovodrun` beside a Python.
+    pub fn horovodrun(python: &Path) -> Launcher {
+        let program = python.with_file_name("horovodrun").display().to_string();
+        let words = [&program, "--gloo", "--network-interfaces", "lo", "-np", RANKS];
+        Launcher { words: words.map(str::to_string).into() }
     }
 
     /// Words separated by spaces.

@@ -20,6 +20,9 @@ use workloads::workload::Workload;
 
 use crate::block::Runner;
 
+/// The algorithm that stands for Gloo: its allreduce is a ring, with the options that Horovod chooses.
+pub(crate) const RING: &str = "ring";
+
 /// The fewest steps of a block that a sweep of one block ranks.
 const LEAST_STEPS: usize = 6;
 
@@ -76,8 +79,10 @@ pub enum Unrepresented {
     /// Horovod's processes are connected by MPI.
     #[error("Horovod runs over MPI here; choose transport = [\"{MPI}\"]")]
     Transport,
-    /// Horovod's allreduce on processors is MPI's.
-    #[error("Horovod calls MPI_Allreduce; choose algorithm = [\"{MPI_ALLREDUCE}\"]")]
+    /// Horovod's allreduce on processors is MPI's or Gloo's.
+    #[error(
+        "Horovod calls MPI_Allreduce, or Gloo, which is a ring; choose algorithm = [\"{MPI_ALLREDUCE}\", \"{RING}\"]"
+    )]
     Algorithm,
     /// It is another framework's.
     #[error("Horovod has the control planes {UNCACHED} and {CACHED}")]
@@ -105,6 +110,11 @@ pub struct Compared {
 }
 
 impl Compared {
+    /// Whether Horovod runs it with Gloo's allreduce in place of MPI's.
+    pub fn is_over_gloo(&self) -> bool {
+        self.case.algorithm == RING
+    }
+
     /// What Horovod's optimizer is asked for.
     pub fn framework(&self, origin: &Origin) -> Framework {
         self.case.varied.apply(&origin.config.framework)
@@ -205,7 +215,7 @@ fn unrepresented(config: &Config, case: &Case) -> Option<Unrepresented> {
     let framework = case.varied.apply(&config.framework);
     if case.transport != back_ends::default_of_processes() {
         Some(Unrepresented::Transport)
-    } else if case.algorithm != MPI_ALLREDUCE {
+    } else if ![MPI_ALLREDUCE, RING].contains(&&*case.algorithm) {
         Some(Unrepresented::Algorithm)
     } else if ![CACHED, UNCACHED].contains(&&*case.control_plane) {
         Some(Unrepresented::ControlPlane)

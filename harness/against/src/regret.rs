@@ -47,6 +47,12 @@ pub struct RegretRow {
     pub step_ms_high: Option<f64>,
     /// How much longer it takes than the best of the settings, in percent.
     pub regret_percent: Option<f64>,
+    /// Its step over that of autotune's answer in the same blocks, with its 95 % interval.
+    pub over_autotune: Option<f64>,
+    /// See `over_autotune`.
+    pub over_autotune_low: Option<f64>,
+    /// See `over_autotune`.
+    pub over_autotune_high: Option<f64>,
     /// The default's step over this one's, as the tuner promises, with its 95 % interval.
     pub promised: Option<f64>,
     /// See `promised`.
@@ -117,10 +123,16 @@ pub fn rows(
         let step = step(case, blocks);
         let best = best(plan, origin, blocks).map(|(_, ms)| ms);
         let promised = kolo.promised.filter(|_| tuner == KOLO);
-        let default = named.iter().find(|other| other.origin == origin && other.tuner == DEFAULT);
-        let measured = default
-            .filter(|default| default.case != *case)
-            .and_then(|default| Ratio::of(&pairs(&default.case, case, blocks)));
+        let case_of = |tuner: &str| {
+            let other = named.iter().find(|other| other.origin == origin && other.tuner == tuner);
+            other.map(|other| &other.case)
+        };
+        let measured = case_of(DEFAULT)
+            .filter(|default| *default != case)
+            .and_then(|default| Ratio::of(&pairs(default, case, blocks)));
+        let over_autotune = case_of(AUTOTUNE)
+            .filter(|_| tuner != AUTOTUNE)
+            .and_then(|autotune| Ratio::of(&pairs(case, autotune, blocks)));
         RegretRow {
             config: name.clone(),
             tuner,
@@ -142,6 +154,9 @@ pub fn rows(
             regret_percent: step
                 .zip(best)
                 .map(|(step, best)| rounded(100.0 * (step.p50 / best - 1.0))),
+            over_autotune: over_autotune.map(|over| rounded(over.ratio)),
+            over_autotune_low: over_autotune.map(|over| rounded(over.low)),
+            over_autotune_high: over_autotune.map(|over| rounded(over.high)),
             promised: promised.map(|(ratio, ..)| rounded(ratio)),
             promised_low: promised.map(|(_, low, _)| rounded(low)),
             promised_high: promised.map(|(.., high)| rounded(high)),
@@ -205,6 +220,19 @@ pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
         let Some(middle) = median(regrets) else { continue };
         line(format!("{tuner}: regret {middle:.1} % in the median, {worst:.1} % at most"));
     }
+    let beside: Vec<Ratio> =
+        rows.iter().filter(|row| row.tuner == KOLO).filter_map(RegretRow::beside).collect();
+    if !beside.is_empty() {
+        let count = |is: fn(&Ratio) -> bool| beside.iter().filter(|ratio| is(ratio)).count();
+        line(format!(
+            "steps with kolo tune's answer beside autotune's: shorter in {} of {} cases, longer in {}, no difference beyond \
+             the interval in {}",
+            count(|ratio| ratio.high < 1.0),
+            beside.len(),
+            count(|ratio| ratio.low > 1.0),
+            count(Ratio::is_tie),
+        ));
+    }
     let promises = || rows.iter().filter_map(RegretRow::is_kept);
     let kept = promises().filter(|&kept| kept).count();
     let points = |row: &RegretRow| Some(100.0 * (row.promised_high? - row.promised_low?));
@@ -226,7 +254,8 @@ impl RegretRow {
         let cache = if self.is_cached { "" } else { ", cache off" };
         let step = self.step_ms.map_or("failed".into(), |ms| format!("{ms:.1} ms"));
         let regret = self.regret_percent.map_or(String::new(), |regret| format!("{regret:+.1} %"));
-        let setting = format!("{mib:.1} MiB, {ms:.1} ms{cache}");
+        let short = |value: f64| (100.0 * value).round() / 100.0;
+        let setting = format!("{} MiB, {} ms{cache}", short(*mib), short(*ms));
         let mut words = format!("{tuner:<10} {setting:<32} {step:>10} {regret:>9}");
         if self.steps > 0 {
             let conclusion = &self.conclusion;
@@ -239,7 +268,20 @@ impl RegretRow {
             write!(words, "; gain {promised:.2} [{low:.2}, {high:.2}], measured {measured:.2}")
                 .expect("texts grow");
         }
+        if let Some(Ratio { ratio, low, high }) = self.beside().filter(|_| *tuner == KOLO) {
+            write!(words, "; {ratio:.3} [{low:.3}, {high:.3}] of autotune's step")
+                .expect("texts grow");
+        }
         words
+    }
+
+    /// Its step over autotune's.
+    fn beside(&self) -> Option<Ratio> {
+        Some(Ratio {
+            ratio: self.over_autotune?,
+            low: self.over_autotune_low?,
+            high: self.over_autotune_high?,
+        })
     }
 
     /// Whether what was measured lies in the promised interval.

@@ -8,8 +8,8 @@
 //! those. Blocks of a round are interleaved in random order, so that drift of the machine affects all alike. The
 //! best setting so far is part of every round, which separates drift from progress: levels of settings and of
 //! rounds are fitted together. In the end the finalists are measured in rounds of their own. Of those that tie with
-//! the fastest, the one with the fewest changes from the defaults is chosen, and new rounds compare it with the
-//! defaults. The answer uses only these rounds; they end when its intervals are narrow. Rounds in which the machine
+//! the fastest, the one with the fewest changes from the defaults is chosen, of these the one with the largest
+//! threshold, since fewer messages cost less with every rank. New rounds compare it with the defaults. The answer uses only these rounds; they end when its intervals are narrow. Rounds in which the machine
 //! was much faster or slower than in most do not count.
 
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ pub struct Task<'t> {
     pub always: &'t [usize],
     /// Among those, the settings that the answer is compared with.
     pub defaults: &'t [usize],
-    /// Of settings that tie, that with the fewest is chosen.
+    /// Of settings that tie, that with the fewest is chosen; of these, that with the largest threshold.
     pub changes: &'t [u32],
     /// For each setting without the cache or without fusion, one like it that scales better.
     pub scaling: &'t [Option<usize>],
@@ -217,7 +217,10 @@ impl Found {
                     .is_some_and(|it| it.is_tie() && (scales_better || it.ratio <= 1.0 + MARGIN))
         };
         let tied = finalists.iter().filter(ties);
-        let choice = tied.copied().min_by_key(|&setting| task.changes[setting]);
+        let octaves = |setting: usize| task.points[setting].threshold_octaves;
+        let choice = tied.copied().min_by(|&a, &b| {
+            task.changes[a].cmp(&task.changes[b]).then(octaves(b).total_cmp(&octaves(a)))
+        });
         choice.into_iter().for_each(|choice| self.put_first(choice));
     }
 

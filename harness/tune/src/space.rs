@@ -22,7 +22,8 @@ use transports::data_plane;
 use workloads::framework::Compression;
 
 /// Fusion thresholds in MiB; 0: no fusion.
-const THRESHOLDS_MIB: [f64; 11] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+const THRESHOLDS_MIB: [f64; 12] =
+    [0.0, 0.25, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 /// Cycle times in ms.
 const CYCLES_MS: [f64; 9] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0];
@@ -460,8 +461,8 @@ mod tests {
         let with = |values: &str| Some(format!("threads/2x2/{CACHED}/ring/{values}"));
         assert_eq!(of(UNCACHED, "8MiB/5ms"), with("8MiB/5ms"));
         assert_eq!(of(UNCACHED, "0MiB/5ms"), with("0MiB/5ms"));
-        assert_eq!(of(CACHED, "0MiB/5ms"), with("1MiB/5ms"));
-        assert_eq!(of(CACHED, "1MiB/5ms"), None);
+        assert_eq!(of(CACHED, "0MiB/5ms"), with("0.25MiB/5ms"));
+        assert_eq!(of(CACHED, "0.25MiB/5ms"), None);
     }
 
     #[test]
@@ -474,7 +475,8 @@ mod tests {
         };
         assert_eq!(of("8MiB/5ms"), "");
         assert_eq!(of("0MiB/5ms"), "");
-        assert_eq!(of("1MiB/5ms"), "the smallest threshold above 0, 1 MiB");
+        assert_eq!(of("0.25MiB/5ms"), "the smallest threshold above 0, 0.25 MiB");
+        assert_eq!(of("1MiB/5ms"), "");
         assert_eq!(of("128MiB/5ms"), "", "it holds all gradients");
         assert_eq!(of("8MiB/0.1ms"), "the shortest cycle time, 0.1 ms");
         assert_eq!(of("8MiB/50ms"), "the longest cycle time, 50 ms");
@@ -504,7 +506,7 @@ mod tests {
         assert_eq!(names(&plan, &space.defaults), settings(CACHED, "ring", &first[..2]));
         // 100 MiB fit into 128: larger thresholds would be equal.
         let most = plan.cases.iter().map(|planned| planned.case.fusion_threshold_bytes).max();
-        assert_eq!((most, plan.cases.len()), (Some(128 << 20), 4 * 9 * 9));
+        assert_eq!((most, plan.cases.len()), (Some(128 << 20), 4 * 10 * 9));
     }
 
     #[test]

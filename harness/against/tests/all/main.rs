@@ -69,8 +69,10 @@ fn cases_that_horovod_cannot_run_are_left_out_with_the_reason() {
     };
     let both = left_out("[\"mpi\"]", "[\"mpi\", \"threads\"]");
     assert_eq!(both, [(Unrepresented::Transport, 4)]);
+    let tree = left_out("[\"mpi-allreduce\"]", "[\"tree\", \"mpi-allreduce\"]");
+    assert_eq!(tree, [(Unrepresented::Algorithm, 4)]);
     let ring = left_out("[\"mpi-allreduce\"]", "[\"ring\", \"mpi-allreduce\"]");
-    assert_eq!(ring, [(Unrepresented::Algorithm, 4)]);
+    assert_eq!(ring, [], "Gloo's");
     let ddp = left_out("[\"coordinator\", \"bitvector\"]", "[\"bitvector\", \"ddp\"]");
     assert_eq!(ddp, [(Unrepresented::ControlPlane, 2)]);
     let cast = left_out("[sweep]", "[framework]\ncompression = \"bf16\"\n[sweep]");
@@ -231,6 +233,32 @@ fn program(folder: &Path, name: &str, script: &str) -> PathBuf {
 /// What a Python with Horovod answers when it is asked for its versions.
 const PROBED: &str = "if [ \"$1\" = -c ]; then echo 'PROBE {\"horovod\": \"0.28.1\", \"torch\": \"2.0.1\", \
     \"python\": \"3.11.2\", \"mpi\": MPI, \"gloo\": false}'; exit; fi";
+
+/// Horovod's own launcher starts ranks over Gloo, and stands beside the Python.
+#[test]
+fn a_ring_is_gloos_and_needs_horovod_with_gloo() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(&[&CONFIG.replace("[\"mpi-allreduce\"]", "[\"mpi-allreduce\", \"ring\"]")]);
+    let find = |name: &str, gloo: &str| {
+        let probed = PROBED.replace("MPI", "true").replace("false", gloo);
+        let python = program(folder.path(), name, &probed);
+        let launcher = Launcher::parse("false {ranks}").unwrap();
+        Horovod::find(&python, launcher, folder.path()).unwrap()
+    };
+    let of =
+        |algorithm: &str| plan.cases.iter().find(|case| case.case.algorithm == algorithm).unwrap();
+    let error = find("without", "false").check(&plan).unwrap_err().to_string();
+    let expected = format!("built without Gloo, which {} needs", of("ring").name);
+    assert!(error.contains(&expected), "{error}");
+    let reports = "echo \"$*\" >&2; echo \"[0]<stdout>:KOLO-REPORT {\\\"ranks\\\": 2, \\\"steps_ms\\\": [1]}\"";
+    program(folder.path(), "horovodrun", reports);
+    let mut horovod = find("with", "true");
+    horovod.check(&plan).unwrap();
+    assert_eq!(horovod.run(&plan, of("ring")).unwrap().times_ms, [1.0]);
+    let said = fs::read_to_string(folder.path().join("horovod-output")).unwrap();
+    assert!(said.starts_with("--gloo --network-interfaces lo -np 2 "), "{said}");
+    assert!(horovod.run(&plan, of("mpi-allreduce")).is_err(), "by the other launcher");
+}
 
 #[test]
 fn horovod_is_started_with_the_script_and_the_setting_of_the_case() {

@@ -5,7 +5,9 @@ pub mod horovod;
 
 use std::path::{Path, PathBuf};
 
+use against::engine::Engine;
 use against::horovod::{Horovod, VERSION};
+use against::kolo::Kolo;
 use against::launcher::Launcher;
 use against::plan::{Origin, Plan, folder_name};
 use against::report;
@@ -60,6 +62,9 @@ struct Common {
     /// Command that starts ranks: "srun --ntasks={ranks} --mpi=pmix" [default: mpirun on this machine]
     #[arg(long, value_name = "COMMAND", help_heading = RUN)]
     launcher: Option<String>,
+    /// Command that starts ranks of Horovod over Gloo [default: horovodrun --gloo of --python, on this machine]
+    #[arg(long, value_name = "COMMAND", help_heading = RUN)]
+    gloo_launcher: Option<String>,
     /// Continue the run in --out: blocks that it has are not run again
     #[arg(long, requires = "out", help_heading = OUTPUT)]
     resume: bool,
@@ -96,9 +101,13 @@ impl Common {
     }
 
     /// Horovod, with a warning for another version.
-    fn horovod(&self, launcher: &Launcher, scratch: &Path) -> Result<Horovod> {
+    fn horovod(&self, plan: &Plan, launcher: &Launcher, scratch: &Path) -> Result<Horovod> {
         let found = Horovod::find(&self.python, launcher.clone(), scratch);
-        let horovod = found.map_err(usage)?;
+        let mut horovod = found.map_err(usage)?;
+        horovod.check(plan).map_err(usage)?;
+        if let Some(text) = &self.gloo_launcher {
+            horovod = horovod.with_gloo_launcher(Launcher::parse(text).map_err(usage)?);
+        }
         if horovod.installed.horovod != VERSION {
             eprintln!(
                 "warning: Horovod {} is installed; the engine follows Horovod {VERSION}",
@@ -106,6 +115,17 @@ impl Common {
             );
         }
         Ok(horovod)
+    }
+
+    /// What a comparison depends on besides its configurations.
+    fn conditions(plan: &Plan, kolo: &Kolo, horovod: &Horovod, launcher: &Launcher) -> Vec<String> {
+        let mut conditions =
+            vec![kolo.about(), horovod.about(), format!("ranks started by: {launcher}")];
+        if let Some(case) = plan.cases.iter().find(|case| case.is_over_gloo()) {
+            let launcher = horovod.launcher_of(case);
+            conditions.push(format!("Horovod's ranks over Gloo started by: {launcher}"));
+        }
+        conditions
     }
 
     /// A new folder, or that of a run that goes on, with its provenance. Blocks of other configurations, versions or

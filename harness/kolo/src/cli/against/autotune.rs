@@ -60,8 +60,8 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
     let scratch = Scratch::new()?;
     let program = current_exe()?;
     let mut kolo = Kolo::new(program.clone(), launcher.clone(), &scratch.0).map_err(usage)?;
-    let mut horovod = common.horovod(&launcher, &scratch.0)?;
-    plan.conditions = vec![kolo.about(), horovod.about(), format!("ranks started by: {launcher}")];
+    let mut horovod = common.horovod(&plan, &launcher, &scratch.0)?;
+    plan.conditions = Common::conditions(&plan, &kolo, &horovod, &launcher);
     let (folder, mut provenance) = common.folder(&plan, "autotune")?;
     let report = |line: String| eprintln!("{line}");
     let own = &mut |plan: &_, origin, host| kolo.loop_times(plan, origin, host);

@@ -67,8 +67,8 @@ pub fn run(Arguments { common, dry_run, printed }: &Arguments) -> Result<Exit> {
     }
     let scratch = Scratch::new()?;
     let mut kolo = Kolo::new(current_exe()?, launcher.clone(), &scratch.0).map_err(usage)?;
-    let mut horovod = common.horovod(&launcher, &scratch.0)?;
-    plan.conditions = vec![kolo.about(), horovod.about(), format!("ranks started by: {launcher}")];
+    let mut horovod = common.horovod(&plan, &launcher, &scratch.0)?;
+    plan.conditions = Common::conditions(&plan, &kolo, &horovod, &launcher);
     let (folder, mut provenance) = common.folder(&plan, "horovod")?;
     let report = |line: String| eprintln!("{line}");
     let own = &mut |plan: &_, origin, host| kolo.loop_times(plan, origin, host);
