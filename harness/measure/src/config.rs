@@ -101,7 +101,8 @@ pub struct Host {
 }
 
 impl Host {
-    fn is_idle(&self) -> bool {
+    /// No thread is busy with anything but gradients.
+    pub fn is_idle(&self) -> bool {
         *self == Host::default()
     }
 

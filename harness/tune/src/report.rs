@@ -122,6 +122,15 @@ impl Report<'_> {
             first.transport,
             if self.grid.plan.cases[0].placement.emulated { "; nodes are emulated" } else { "" },
         );
+        let host = self.grid.plan.config.host;
+        if !host.is_idle() {
+            let _ = writeln!(
+                text,
+                "a framework's thread wakes up for a gradient for {} us, and hands it over for {} us, as PyTorch's does with \
+                 Horovod (host.* in a configuration: other times)",
+                host.wake_us, host.hand_over_us,
+            );
+        }
         let _ = writeln!(
             text,
             "measured {blocks} blocks ({} training steps) of {} of {} settings in {seconds:.0} s; {:.0} % \

@@ -2,7 +2,6 @@
 
 use std::env::current_exe;
 
-use against::engine::Engine;
 use against::host_times;
 use against::kolo::Kolo;
 use against::regret::{self, RegretRow};

@@ -3,7 +3,6 @@
 use std::env::current_exe;
 
 use against::comparison::{Comparison, ComparisonRow};
-use against::engine::Engine;
 use against::host_times;
 use against::kolo::Kolo;
 use against::plan::Turn;

@@ -16,6 +16,7 @@ use measure::summary::HOROVOD_DEFAULTS;
 use results::toml_file::{Checked, TomlFile};
 use results::units::MIB;
 use simulator::machine_file::MachineFile;
+use transports::transport::MPI;
 use tune::grid::Grid;
 use tune::larger::misfit;
 use tune::space::{self, CACHED, Pins, Present, UNCACHED};
@@ -27,6 +28,19 @@ use workloads::workload::{Workload, from_timeline};
 /// Steps of a block: one for warm-up, and the measured ones.
 const WARMUP_STEPS: usize = 1;
 const STEPS: usize = 4;
+
+/// How long Horovod's threads are busy with PyTorch, where a configuration does not say: medians of
+/// `results/reference/horovod/one-node/host_times.json`, of one processor (an Intel Xeon).
+const HOROVODS: Host = Host {
+    wake_us: 32.0,
+    hand_over_us: 7.0,
+    take_back_us: 0.5,
+    loop_gradient_us: 1.0,
+    loop_message_us: 1.0,
+    add_mb_us: 0.0,
+    cast_mb_us: 0.0,
+    cast_back_mb_us: 0.0,
+};
 
 /// Default time to measure.
 const BUDGET: Duration = Duration::from_secs(300);
@@ -40,8 +54,7 @@ const TIMES_AS_MANY: usize = 8;
 struct File {
     workload: String,
     step: Step,
-    #[serde(default)]
-    host: Host,
+    host: Option<Host>,
     #[serde(default)]
     data: Data,
     #[serde(default)]
@@ -126,6 +139,8 @@ impl Request {
         };
         let (transport, topologies) = placement(arguments, tune.transport, tune.topology);
         let pins = arguments.pins.or(&tune.pins);
+        // Gradients on devices are announced by the loop.
+        let host = host.unwrap_or(if transport == MPI { HOROVODS } else { Host::default() });
         let measure =
             Measure { warmup_steps: WARMUP_STEPS, steps_per_block: STEPS, ..Measure::default() };
         let base = Config {
