@@ -14,7 +14,7 @@ use tune::answer::Ratio;
 use workloads::framework::Compression;
 
 use crate::block::{BlockRow, Runner};
-use crate::plan::{Compared, Plan};
+use crate::plan::{Compared, Plan, RING};
 
 /// Errors within this are good.
 pub const CLOSE: f64 = 0.05;
@@ -194,6 +194,7 @@ fn variant(case: &Case) -> String {
     let groups = case.varied.num_groups.filter(|&count| count > 0);
     let parts = [
         Some(case.control_plane.clone()),
+        (case.algorithm == RING).then(|| case.algorithm.clone()),
         compression.map(|compression| compression.name().to_string()),
         groups.map(|count| format!("{count} groups")),
     ];

@@ -9,7 +9,7 @@ use algorithms::fusion::effective_threshold_bytes;
 
 pub use self::json::Tuning;
 use super::answer::{Answer, Ratio, Shift, Verdict};
-use super::fidelity::{self, CASES, PAIR_ERROR};
+use super::fidelity::Fidelity;
 use super::found::MARGIN;
 use super::grid::Grid;
 use super::larger::Larger;
@@ -191,9 +191,17 @@ impl Report<'_> {
         )
     }
 
+    fn is_oversubscribed(&self) -> bool {
+        self.grid.plan.cases.iter().any(|planned| planned.placement.oversubscribed)
+    }
+
+    fn fidelity(&self) -> Fidelity {
+        Fidelity::of(self.is_oversubscribed())
+    }
+
     /// The ratio with the interval that holds for what its readers will see.
     pub(super) fn promised(&self, ratio: &Ratio) -> Ratio {
-        if self.is_for_horovod() { fidelity::for_horovod(ratio) } else { *ratio }
+        if self.is_for_horovod() { self.fidelity().for_horovod(ratio) } else { *ratio }
     }
 
     fn verdict(&self, answer: &Answer) -> String {
@@ -316,11 +324,19 @@ impl Report<'_> {
             );
         }
         if self.is_for_horovod() {
+            let Fidelity { pair_error, share_error, cases } = self.fidelity();
+            let sharing = match share_error {
+                0.0 => String::new(),
+                share => format!(
+                    "; ranks share cores: and {:.0} % of the ratio's logarithm",
+                    100.0 * share
+                ),
+            };
             let _ = writeln!(
                 text,
                 "  these intervals hold for kolo's engine; that of the saving also covers the engine's error against Horovod \
-                 (at most {:.1} % for 95 % of pairs of settings, from {CASES} cases)",
-                100.0 * (PAIR_ERROR - 1.0)
+                 (at most {:.1} % for 95 % of pairs of settings{sharing}; from {cases} cases)",
+                100.0 * (pair_error - 1.0)
             );
         }
         let near = &answer.expected_tied;

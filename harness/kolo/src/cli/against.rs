@@ -63,7 +63,7 @@ struct Common {
     #[arg(long, value_name = "COMMAND", help_heading = RUN)]
     launcher: Option<String>,
     /// Command that starts ranks of Horovod over Gloo [default: horovodrun --gloo of --python, on this machine]
-    #[arg(long, value_name = "COMMAND", help_heading = RUN)]
+    #[arg(long, hide_short_help = true, value_name = "COMMAND", help_heading = RUN)]
     gloo_launcher: Option<String>,
     /// Continue the run in --out: blocks that it has are not run again
     #[arg(long, requires = "out", help_heading = OUTPUT)]
