@@ -126,8 +126,8 @@ impl Report<'_> {
         if !host.is_idle() {
             let _ = writeln!(
                 text,
-                "a framework's thread wakes up for a gradient for {} us, and hands it over for {} us, as PyTorch's does with \
-                 Horovod (host.* in a configuration: other times)",
+                "the framework's thread takes {} us to wake up for a gradient, and {} us to hand it over (assumed, of one \
+                 processor with PyTorch and Horovod, unless a configuration has host.*)",
                 host.wake_us, host.hand_over_us,
             );
         }
@@ -328,14 +328,14 @@ impl Report<'_> {
             let sharing = match share_error {
                 0.0 => String::new(),
                 share => format!(
-                    "; ranks share cores: and {:.0} % of the ratio's logarithm",
+                    " where each rank has a core; ranks share cores here, which adds {:.0} % of the ratio's logarithm",
                     100.0 * share
                 ),
             };
             let _ = writeln!(
                 text,
                 "  these intervals hold for kolo's engine; that of the saving also covers the engine's error against Horovod \
-                 (at most {:.1} % for 95 % of pairs of settings{sharing}; from {cases} cases)",
+                 (at most {:.1} % for 95 % of pairs of settings{sharing}, from {cases} cases)",
                 100.0 * (pair_error - 1.0)
             );
         }
