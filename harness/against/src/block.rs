@@ -52,6 +52,8 @@ pub struct BlockRow {
     pub min_ms: Option<f64>,
     /// The longest step.
     pub max_ms: Option<f64>,
+    /// Steps that took more than twice the median.
+    pub long_steps: usize,
     /// Nodes are emulated; empty where the engine does not know.
     pub emulated: Option<bool>,
     /// Ranks share cores; empty where the engine does not know.

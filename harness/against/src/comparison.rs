@@ -40,6 +40,10 @@ pub struct CaseComparison {
     pub ratio: Option<Estimate>,
     /// Horovod's step in parts of its own.
     pub control: Option<Estimate>,
+    /// The engine's steps of more than twice their block's median. Medians of blocks do not show them.
+    pub kolo_long: LongSteps,
+    /// Horovod's, of both runs.
+    pub horovod_long: LongSteps,
     /// Blocks that all runners have.
     pub blocks: usize,
     /// Nodes are emulated.
@@ -48,6 +52,29 @@ pub struct CaseComparison {
     pub oversubscribed: Option<bool>,
     /// Why blocks failed, each reason once.
     pub failed: Vec<String>,
+}
+
+/// Steps of more than twice their block's median.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LongSteps {
+    /// How many.
+    pub long: usize,
+    /// Of so many steps.
+    pub steps: usize,
+}
+
+impl LongSteps {
+    fn of<'r>(rows: impl Iterator<Item = &'r BlockRow>) -> LongSteps {
+        rows.fold(LongSteps::default(), |sum, row| LongSteps {
+            long: sum.long + row.long_steps,
+            steps: sum.steps + row.steps,
+        })
+    }
+
+    /// Their share of all steps, if there are any.
+    pub fn share(&self) -> Option<f64> {
+        (self.steps > 0).then(|| self.long as f64 / self.steps as f64)
+    }
 }
 
 /// The geometric mean of a ratio over blocks, and its interval where there are enough.
@@ -164,6 +191,7 @@ fn compare(plan: &Plan, case: &Compared, rows: &[BlockRow]) -> CaseComparison {
     let ratios: Vec<f64> = both
         .filter_map(|(block, first, second)| Some(kolo.get(block)? / (first * second).sqrt()))
         .collect();
+    let long = |is_of: fn(&str) -> bool| LongSteps::of(own().filter(|row| is_of(&row.engine)));
     let mut failed = Vec::new();
     for row in own().filter(|row| !row.reason.is_empty()) {
         let why = format!("{}: {}", row.engine, row.reason);
@@ -181,6 +209,8 @@ fn compare(plan: &Plan, case: &Compared, rows: &[BlockRow]) -> CaseComparison {
         horovod: summary(&[&horovod, &control]),
         ratio: Estimate::of(&ratios),
         control: Estimate::of(&controls),
+        kolo_long: long(|engine| engine == Runner::Kolo.name()),
+        horovod_long: long(|engine| engine != Runner::Kolo.name()),
         blocks: ratios.len(),
         emulated: own().find_map(|row| row.emulated),
         oversubscribed: own().find_map(|row| row.oversubscribed),
@@ -307,6 +337,10 @@ pub struct ComparisonRow {
     pub ratio_high: Option<f64>,
     /// Horovod's step over its own in the other run.
     pub control_ratio: Option<f64>,
+    /// The share of kolo's steps that took more than twice their block's median.
+    pub kolo_long_share: Option<f64>,
+    /// The same of Horovod's steps.
+    pub horovod_long_share: Option<f64>,
     /// Whether the interval of the ratio includes 1.
     pub agrees: Option<bool>,
     /// Nodes are emulated, as in `rows.csv`.
@@ -340,6 +374,8 @@ impl CaseComparison {
             ratio_low: ratio_interval.map(|it| it.0),
             ratio_high: ratio_interval.map(|it| it.1),
             control_ratio: self.control.map(|it| it.ratio),
+            kolo_long_share: self.kolo_long.share(),
+            horovod_long_share: self.horovod_long.share(),
             agrees: ratio_interval.and(self.ratio).map(|it| it.may_be_one()),
             emulated: self.emulated,
             oversubscribed: self.oversubscribed,

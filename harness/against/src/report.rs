@@ -7,7 +7,7 @@ use results::statistics::Summary;
 
 use measure::config::Host;
 
-use crate::comparison::{CaseComparison, Comparison, Estimate, Overall};
+use crate::comparison::{CaseComparison, Comparison, Estimate, LongSteps, Overall};
 use crate::plan::{Origin, Plan, Unrepresented};
 
 /// Horovod differs from itself by more: the machine is too noisy for this case.
@@ -61,6 +61,15 @@ pub fn text(plan: &Plan, comparison: &Comparison) -> String {
         line(format!(
             "too noisy to compare: {}: Horovod differs from itself by {percent:.1} %",
             case.name
+        ));
+    }
+    for case in cases.iter().filter(|case| case.kolo_long.long + case.horovod_long.long > 0) {
+        let words = |of: LongSteps| format!("{} of {} steps", of.long, of.steps);
+        line(format!(
+            "long steps, of more than twice their block's median: {}: kolo {}, Horovod {}",
+            case.name,
+            words(case.kolo_long),
+            words(case.horovod_long)
         ));
     }
     for group in &comparison.groups {

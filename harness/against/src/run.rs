@@ -105,6 +105,7 @@ impl<'p> Run<'p> {
                 step_ms: Some(rounded(p50)),
                 min_ms: Some(rounded(min)),
                 max_ms: Some(rounded(max)),
+                long_steps: times_ms.iter().filter(|&&ms| ms > 2.0 * p50).count(),
                 emulated: shares.map(|shares| shares.emulated),
                 oversubscribed: shares.map(|shares| shares.oversubscribed),
                 ..row

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use against::block::{BlockRow, Runner};
-use against::comparison::Comparison;
+use against::comparison::{Comparison, ComparisonRow};
 use against::engine::{BlockError, Engine, Steps};
 use against::horovod::Horovod;
 use against::launcher::Launcher;
@@ -147,6 +147,19 @@ fn failures_and_noise_are_reported() {
         Runner::Control => 80.0,
         _ => 60.0,
     });
+    let by = |row: &&mut BlockRow, engine: &str| row.order < 9 && row.engine == engine;
+    all.iter_mut().filter(|row| by(row, "kolo")).for_each(|row| row.long_steps = 2);
+    all.iter_mut().filter(|row| by(row, "control")).for_each(|row| row.long_steps = 1);
+    let comparison = Comparison::of(&plan, &all);
+    let text = report::text(&plan, &comparison);
+    // Nine turns are three cases, each by every runner.
+    let long = |line: &&str| line.ends_with("kolo 2 of 12 steps, Horovod 1 of 24 steps");
+    assert_eq!(text.lines().filter(long).count(), 3, "{text}");
+    let shares = |row: ComparisonRow| (row.kolo_long_share, row.horovod_long_share);
+    let long: Vec<_> = comparison.cases.iter().map(|case| shares(case.row())).collect();
+    let (some, none) = ((Some(2.0 / 12.0), Some(1.0 / 24.0)), (Some(0.0), Some(0.0)));
+    assert_eq!(long.iter().filter(|&&shares| shares == some).count(), 3);
+    assert_eq!(long.iter().filter(|&&shares| shares == none).count(), 1);
     let failing = plan.cases[1].name.clone();
     all.retain(|row| row.case != failing || row.block == 0);
     for row in all.iter_mut().filter(|row| row.case == failing && row.engine == "horovod") {
@@ -204,6 +217,7 @@ fn a_run_that_was_killed_goes_on_with_the_block_that_was_cut_off() {
     let (all, runs) = finish(None);
     assert_eq!((all.len(), runs), (4 * 6 * 3, 4 * 6 * 3));
     assert!(all.iter().all(|row| row.step_ms == Some(2.0) && row.max_ms == Some(30.0)));
+    assert!(all.iter().all(|row| (row.long_steps, row.steps) == (1, 3)), "of 1, 2 and 30 ms");
     let path = folder.path().join("blocks.csv");
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = text.lines().collect();

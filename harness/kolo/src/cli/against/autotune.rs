@@ -58,6 +58,13 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
     let mut plan = common.plan("kolo against autotune")?;
     let scratch = Scratch::new()?;
     let program = current_exe()?;
+    if let Some(case) = plan.cases.iter().find(|case| case.is_over_gloo()) {
+        return Err(usage(format!(
+            "{}: sweep.algorithm is \"ring\", which Horovod runs over Gloo; expected \"mpi-allreduce\" only, since both \
+             tuners run over MPI here",
+            case.name
+        )));
+    }
     let mut kolo = Kolo::new(program.clone(), launcher.clone(), &scratch.0).map_err(usage)?;
     let mut horovod = common.horovod(&plan, &launcher, &scratch.0)?;
     plan.conditions = Common::conditions(&plan, &kolo, &horovod, &launcher);

@@ -35,6 +35,8 @@ fn what_horovod_cannot_run_is_refused() {
         .says(2, "\"srun -n 2\" does not say how many ranks");
     against("autotune", &["control-planes"])
         .says(2, "a sweep of control planes, which `kolo against autotune` does not take");
+    against("autotune", &["horovod-gloo"])
+        .says(2, "sweep.algorithm is \"ring\", which Horovod runs over Gloo; expected \"mpi-allreduce\" only");
     for program in ["horovod", "autotune"] {
         let ended = against(program, &["horovod", "--python", "no-python"]);
         let words = if cfg!(feature = "mpi") {
