@@ -3,6 +3,8 @@
 mod also;
 mod axes;
 mod case;
+mod host;
+mod measure;
 mod nodes;
 mod scaling;
 mod timelines;
@@ -10,11 +12,13 @@ mod timelines;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use algorithms::control::{DataType, ReduceOp, StallCheck};
+use algorithms::control::{DataType, ReduceOp};
 use algorithms::topology::Topology;
 pub use also::Also;
 pub use axes::Axes;
 pub use case::{Case, Varied};
+pub use host::Host;
+pub use measure::Measure;
 pub use nodes::{Allocation, Nodes};
 use results::names::{check_op, parse_dtype, parse_op};
 pub use scaling::Scaling;
@@ -29,7 +33,7 @@ use training::back_end::BackEndRef;
 use transports::allreduce::Sizes;
 use transports::data_plane;
 use workloads::framework::Framework;
-use workloads::replay::{HostTimes, StepTimes};
+use workloads::replay::StepTimes;
 use workloads::workload::workload_path;
 
 /// The longest part of a step, in milliseconds.
@@ -37,9 +41,6 @@ pub const MOST_STEP_MS: f64 = 1e5;
 
 /// A name of a data plane: the allreduce of the transport's library.
 pub const LIBRARY: &str = "library";
-
-/// More time on a core for each gradient or message is taken for a mistake.
-const MOST_HOST_US: f64 = 1e6;
 
 /// A sweep as written in TOML. Unknown keys are refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,45 +83,6 @@ pub struct Step {
     pub scaling: Scaling,
 }
 
-/// How long the threads of a rank are busy on the host, in us.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[allow(missing_docs, reason = "see `replay::HostTimes`")]
-pub struct Host {
-    pub wake_us: f64,
-    pub hand_over_us: f64,
-    pub take_back_us: f64,
-    pub loop_gradient_us: f64,
-    pub loop_message_us: f64,
-    #[serde(skip_serializing_if = "is_0")]
-    pub add_mb_us: f64,
-    #[serde(skip_serializing_if = "is_0")]
-    pub cast_mb_us: f64,
-    #[serde(skip_serializing_if = "is_0")]
-    pub cast_back_mb_us: f64,
-}
-
-impl Host {
-    /// No thread is busy with anything but gradients.
-    pub fn is_idle(&self) -> bool {
-        *self == Host::default()
-    }
-
-    fn times(&self) -> HostTimes {
-        let time = |us: f64| Duration::from_secs_f64(us / 1e6);
-        HostTimes {
-            wake: time(self.wake_us),
-            hand_over: time(self.hand_over_us),
-            take_back: time(self.take_back_us),
-            loop_gradient: time(self.loop_gradient_us),
-            loop_message: time(self.loop_message_us),
-            add_mb: time(self.add_mb_us),
-            cast_mb: time(self.cast_mb_us),
-            cast_back_mb: time(self.cast_back_mb_us),
-        }
-    }
-}
-
 /// The gradients' type and reduction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -134,108 +96,6 @@ pub struct Data {
 impl Default for Data {
     fn default() -> Data {
         Data { dtype: "f32".into(), op: "average".into() }
-    }
-}
-
-/// How long and how often each case is measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Measure {
-    /// Steps of the warm-up at the beginning of each block, at least.
-    pub warmup_steps: usize,
-    /// The most that the warm-up grows to where the first steps that count are slower than the others.
-    #[serde(skip_serializing_if = "is_most_warmup")]
-    pub warmup_steps_max: usize,
-    /// Measured steps of each block.
-    pub steps_per_block: usize,
-    /// Starts of the program. Blocks of one start share its processes and their placement.
-    #[serde(skip_serializing_if = "is_1")]
-    pub launches: usize,
-    /// The fewest blocks of a case in each launch.
-    pub blocks_min: usize,
-    /// The most blocks of a case in each launch.
-    pub blocks_max: usize,
-    /// A case is done when half its interval is at most this share of its median.
-    pub interval_percent: f64,
-    /// No block begins after this time, once every case has its minimum.
-    pub budget_seconds: f64,
-    /// The first case has a block before all others of each round, and one at the end of the sweep.
-    #[serde(skip_serializing_if = "is_off")]
-    pub repeat_base: bool,
-    /// A job ends with a calibration of its nodes, and with the simulator's prediction of the same cases.
-    #[serde(skip_serializing_if = "is_off")]
-    pub calibrate: bool,
-    /// Which cases get a timeline.
-    #[serde(skip_serializing_if = "Timelines::is_none")]
-    pub timelines: Timelines,
-    /// The timeout of a rank that waits for another. The case then fails.
-    #[serde(alias = "patience_seconds")]
-    pub timeout_seconds: f64,
-    /// Whether to check for stalled gradients.
-    pub stall_check: bool,
-    /// Seconds after which a stalled gradient is reported.
-    pub stall_warning_seconds: f64,
-    /// Seconds after which a stalled gradient ends the case; 0: never.
-    pub stall_shutdown_seconds: f64,
-    /// Seed of the order and of the data.
-    pub seed: u64,
-}
-
-/// A time that older folders of results do not have.
-fn is_0(time: &f64) -> bool {
-    *time == 0.0
-}
-
-/// The most steps of a warm-up, unless the configuration says otherwise.
-const WARMUP_STEPS_MAX: usize = 16;
-
-/// A number that older folders of results do not have.
-fn is_most_warmup(number: &usize) -> bool {
-    *number == WARMUP_STEPS_MAX
-}
-
-/// A number that older folders of results do not have.
-fn is_1(number: &usize) -> bool {
-    *number == 1
-}
-
-/// A switch that older folders of results do not have.
-fn is_off(switch: &bool) -> bool {
-    !switch
-}
-
-impl Measure {
-    /// As control planes take it.
-    pub fn stall_check(&self) -> Option<StallCheck> {
-        let seconds = Duration::from_secs_f64;
-        self.stall_check.then(|| StallCheck {
-            warn_after: seconds(self.stall_warning_seconds),
-            shut_down_after: (self.stall_shutdown_seconds > 0.0)
-                .then(|| seconds(self.stall_shutdown_seconds)),
-        })
-    }
-}
-
-impl Default for Measure {
-    fn default() -> Measure {
-        Measure {
-            warmup_steps: 2,
-            warmup_steps_max: WARMUP_STEPS_MAX,
-            steps_per_block: 5,
-            launches: 1,
-            blocks_min: 2,
-            blocks_max: 10,
-            interval_percent: 2.0,
-            budget_seconds: 600.0,
-            repeat_base: false,
-            calibrate: false,
-            timelines: Timelines::None,
-            timeout_seconds: 60.0,
-            stall_check: true,
-            stall_warning_seconds: 60.0,
-            stall_shutdown_seconds: 0.0,
-            seed: 1,
-        }
     }
 }
 
@@ -320,24 +180,14 @@ impl Checked for Config {
             let checked = varied.apply(&self.framework).check(dtype, op);
             checked.map_err(|problem| Invalid::because("sweep.compression", problem))?;
         }
-        let numbers = [
-            ("step.forward_ms", self.step.forward_ms, MOST_STEP_MS),
-            ("step.backward_ms", self.step.backward_ms, MOST_STEP_MS),
-            ("step.optimizer_ms", self.step.optimizer_ms, MOST_STEP_MS),
-            ("host.wake_us", self.host.wake_us, MOST_HOST_US),
-            ("host.hand_over_us", self.host.hand_over_us, MOST_HOST_US),
-            ("host.take_back_us", self.host.take_back_us, MOST_HOST_US),
-            ("host.loop_gradient_us", self.host.loop_gradient_us, MOST_HOST_US),
-            ("host.loop_message_us", self.host.loop_message_us, MOST_HOST_US),
-            ("measure.interval_percent", self.measure.interval_percent, 100.0),
-            ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
-            ("measure.timeout_seconds", self.measure.timeout_seconds, 1e5),
-            ("measure.stall_warning_seconds", self.measure.stall_warning_seconds, 1e5),
-            ("measure.stall_shutdown_seconds", self.measure.stall_shutdown_seconds, 1e5),
-        ];
-        for (key, value, most) in numbers {
-            within(key, value, 0.0, most)?;
+        for (key, ms) in [
+            ("step.forward_ms", self.step.forward_ms),
+            ("step.backward_ms", self.step.backward_ms),
+            ("step.optimizer_ms", self.step.optimizer_ms),
+        ] {
+            within(key, ms, 0.0, MOST_STEP_MS)?;
         }
+        self.host.check()?;
         for (axes, table) in parts.iter().zip(self.tables()) {
             for &ms in &axes.cycle_time_ms {
                 within(&format!("{table}.cycle_time_ms"), ms, 0.0, MOST_CYCLE_TIME_MS)?;
@@ -348,23 +198,8 @@ impl Checked for Config {
             }
         }
         self.step.check_scaling()?;
-        if self.measure.budget_seconds == 0.0 {
-            let least = "to measure as little as possible, make blocks_max as small as blocks_min";
-            return Err(Invalid::value("measure.budget_seconds", 0, "more").with_advice(least));
-        }
-        for (key, value) in [
-            ("sweep.groups", axes.groups),
-            ("measure.steps_per_block", self.measure.steps_per_block),
-            ("measure.launches", self.measure.launches),
-            ("measure.blocks_min", self.measure.blocks_min),
-        ] {
-            at_least_1(key, value)?;
-        }
-        let Measure { blocks_min, blocks_max, .. } = self.measure;
-        if blocks_max < blocks_min {
-            let expected = format!("at least blocks_min ({blocks_min})");
-            return Err(Invalid::value("measure.blocks_max", blocks_max, expected));
-        }
+        at_least_1("sweep.groups", axes.groups)?;
+        self.measure.check()?;
         parts.iter().try_for_each(|axes| self.check_repeated(axes))
     }
 }
@@ -611,6 +446,11 @@ fusion_threshold_mib = [128]
                 "[sweep]",
                 "[measure]\nblocks_max = 1\n[sweep]",
                 "test.toml: measure.blocks_max is 1, expected at least blocks_min (2)",
+            ),
+            (
+                "[sweep]",
+                "[host]\nadd_mb_us = -1\n[sweep]",
+                "test.toml: host.add_mb_us is -1, expected 0 to 1000000",
             ),
             (
                 "[sweep]",
