@@ -58,17 +58,21 @@ def read(path):
     return shapes, order
 
 
+def caps(cap_mb):
+    """Options of DistributedDataParallel for buckets of that size; none: torch's own."""
+    if cap_mb is None:
+        return {}
+    # Newer versions use a given cap for the first bucket, too; older ones keep 1 MiB.
+    dist._DEFAULT_FIRST_BUCKET_BYTES = int(cap_mb * 2**20)
+    return {"bucket_cap_mb": cap_mb}
+
+
 def run(rank, arguments, rendezvous, result):
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=RANKS)
     shapes, order = read(arguments.workload)
     model = Model(shapes, order)
-    options = {}
-    if arguments.cap_mb is not None:
-        options["bucket_cap_mb"] = arguments.cap_mb
-        # Newer versions use a given cap for the first bucket, too; older ones keep 1 MiB.
-        dist._DEFAULT_FIRST_BUCKET_BYTES = int(arguments.cap_mb * 2**20)
-    parallel = DistributedDataParallel(model, **options)
+    parallel = DistributedDataParallel(model, **caps(arguments.cap_mb))
     index = {id(parameter): at for at, parameter in enumerate(model.all)}
     steps = []
 

@@ -25,7 +25,8 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
-RANKS = 2
+from buckets import RANKS, caps
+
 WARM_UP = 5
 
 
@@ -111,12 +112,7 @@ def run(rank, arguments, rendezvous, result):
     shapes, ready = read(arguments.workload, backward_s)
     model = Model(shapes, ready, clock)
     # Gradients are views of the messages, so that none is copied back after the last message.
-    options = {"gradient_as_bucket_view": True}
-    if arguments.cap_mb is not None:
-        options["bucket_cap_mb"] = arguments.cap_mb
-        # Newer versions use a given cap for the first bucket, too; older ones keep 1 MiB.
-        dist._DEFAULT_FIRST_BUCKET_BYTES = int(arguments.cap_mb * 2**20)
-    parallel = DistributedDataParallel(model, **options)
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, **caps(arguments.cap_mb))
     parallel.register_comm_hook(None, messages.hook)
     exposed_ms = []
     for _ in range(WARM_UP + arguments.steps):

@@ -107,7 +107,8 @@ fn exposed_times_are_those_of_torch() {
         // In the first step DDP does not know the order yet.
         let step = simulate(&job, 3).unwrap()[2];
         let exposed_ms = 1e3 * (step.time - step.compute);
-        // DDP copies gradients, and Python wakes up: 0.5 to 0.8 ms, and about 2 ms where messages take longer than the backward pass.
+        // DDP copies gradients, and Python wakes up: 0.5 to 0.8 ms, and about 2 ms where messages take longer than the
+        // backward pass.
         let error_ms = run.exposed_ms - exposed_ms;
         assert!(
             error_ms.abs() <= 1.0 + 0.03 * exposed_ms,
