@@ -27,8 +27,6 @@ print('PROBE ' + json.dumps({'horovod': horovod.__version__, 'torch': torch.__ve
 
 /// Times its loop.
 const LOOP_SCRIPT: &str = include_str!("loop_times.py");
-/// Times what it does with gradients besides.
-const WORK_SCRIPT: &str = include_str!("work_times.py");
 /// Runs steps until its autotune has finished.
 const AUTOTUNE_SCRIPT: &str = include_str!("autotune.py");
 
@@ -118,6 +116,12 @@ struct Reported {
     hand_over_us: f64,
     #[serde(default)]
     take_back_us: f64,
+    #[serde(default)]
+    add_mb_us: f64,
+    #[serde(default)]
+    cast_mb_us: f64,
+    #[serde(default)]
+    cast_back_mb_us: f64,
 }
 
 impl Horovod {
@@ -213,10 +217,7 @@ impl Engine for Horovod {
     }
 
     fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Steps, BlockError> {
-        let of_origin = plan.cases.iter().filter(|other| other.origin == case.origin);
-        let setting = of_origin.take_while(|other| other.name != case.name).count();
-        let report = self.block(plan, case, setting)?;
-        Ok(Steps { times_ms: report.steps_ms, shares: None })
+        Ok(Steps { times_ms: self.block_of(plan, case)?.steps_ms, shares: None })
     }
 }
 
@@ -243,28 +244,28 @@ impl Horovod {
         Ok((FrameworkTimes { busy_us, hand_over_us, take_back_us }, of_loop))
     }
 
-    /// How long the framework takes for a megabyte of a configuration's gradients, on as many ranks as its first case has;
-    /// nothing if it neither adds nor casts them.
+    /// How long the framework takes for a megabyte of a configuration's gradients, in one block of its first case that casts
+    /// them; of its first case if it adds them; nothing if it does neither.
     ///
     /// # Errors
-    /// When the ranks fail.
-    pub fn work_times(&self, plan: &Plan, origin: usize) -> Result<WorkTimes, BlockError> {
-        const LIMIT: Duration = Duration::from_secs(120);
-        let Origin { config, workload, .. } = &plan.origins[origin];
-        let is_of_origin = |case: &&Compared| case.origin == origin;
-        let mut cases = plan.cases.iter().filter(is_of_origin);
-        let first = cases.clone().next().expect("a configuration has a case");
-        let wire = |case: &Compared| case.framework(&plan.origins[origin]).wire(config.dtype());
+    /// When the block fails.
+    pub fn work_times(&mut self, plan: &Plan, origin: usize) -> Result<WorkTimes, BlockError> {
+        let config = &plan.origins[origin].config;
+        let of_origin = || plan.cases.iter().filter(|case| case.origin == origin);
+        let casts = |case: &&Compared| {
+            case.framework(&plan.origins[origin]).wire(config.dtype()) != config.dtype()
+        };
         let adds = config.framework.backward_passes_per_step > 1;
-        if !adds && cases.all(|case| wire(case) == config.dtype()) {
+        let Some(case) = of_origin().find(casts).or(of_origin().next().filter(|_| adds)) else {
             return Ok(WorkTimes::default());
-        }
-        let elements = workload.gradients.iter().map(|gradient| gradient.elements().to_string());
-        let elements = elements.collect::<Vec<_>>().join(",");
-        let dtype = dtype_name(config).expect("other types are left out");
-        let ranks = first.case.topology.ranks();
-        let words = [elements, dtype.to_string()];
-        the_report(&self.python("work_times.py", WORK_SCRIPT, &words, ranks, LIMIT)?)
+        };
+        let Reported { add_mb_us, cast_mb_us, cast_back_mb_us, .. } = self.block_of(plan, case)?;
+        Ok(match casts(&case) {
+            true => {
+                WorkTimes { add_us: add_mb_us, cast_us: cast_mb_us, cast_back_us: cast_back_mb_us }
+            }
+            false => WorkTimes { add_us: add_mb_us, ..WorkTimes::default() },
+        })
     }
 
     /// Time on a core of the loop for each of so many gradients, at a fusion threshold.
@@ -321,6 +322,13 @@ impl Horovod {
         let [python, path] = [&self.python, &path].map(|path| path.display().to_string());
         let command = self.launcher.command(ranks, &[&[python, path], words].concat());
         Ok(output(&command, &[], &self.scratch.join("horovod-output"), limit)?)
+    }
+
+    /// What rank 0 reports of one block of a case.
+    fn block_of(&mut self, plan: &Plan, case: &Compared) -> Result<Reported, BlockError> {
+        let of_origin = plan.cases.iter().filter(|other| other.origin == case.origin);
+        let setting = of_origin.take_while(|other| other.name != case.name).count();
+        self.block(plan, case, setting)
     }
 
     /// What rank 0 reports of one block of a setting of the script.

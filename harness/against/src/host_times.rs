@@ -4,14 +4,13 @@
 //! Horovod's queue. Where ranks have few cores it takes time from the background loop. The loop has work of its own:
 //! names, hash tables, callbacks; so has the engine's, and the difference is what it does besides. PyTorch adds and casts
 //! gradients on the framework's thread, and takes longer for that than the engine. All this is measured before the
-//! comparison, apart from steps, and not fitted to step times.
+//! comparison, as time on a core, and not fitted to step times.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use measure::config::Host;
 use results::files::write_whole;
-use serde::Deserialize;
 
 use crate::engine::BlockError;
 use crate::horovod::Horovod;
@@ -96,7 +95,7 @@ impl LoopTimes {
 }
 
 /// Times on a core of the framework's thread, for a megabyte of gradients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WorkTimes {
     /// Adding them to others.
     pub add_us: f64,

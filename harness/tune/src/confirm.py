@@ -241,8 +241,10 @@ class Gradients:
         for key in ["prescale_factor", "postscale_factor"]:
             if key in options:
                 self.reduction[key] = options[key]
-        # In warm-up steps: how long it takes to hand over a gradient, and to fetch a result that is there.
+        # In warm-up steps: how long it takes to hand over a gradient, and to fetch a result that is there; and for each
+        # step, time on a core for work on gradients.
         self.is_timed, self.hand_over_us, self.take_back_us = True, [], []
+        self.work_s = {"add": [], "cast": [], "cast_back": []}
         self.fill()
         # What each later backward pass adds.
         self.addends = [tensor.clone() for tensor in self.tensors] if self.passes > 1 else []
@@ -251,26 +253,43 @@ class Gradients:
     def begin(self):
         self.handles = []
         self.waiting = [len(group) for group in self.groups]
+        if self.is_timed:
+            for of_steps in self.work_s.values():
+                of_steps.append(0.0)
 
     def fill(self):
         self.tensors = [self.new(shape, 1.0 + self.hvd.rank() % 2) for _, shape, _ in GRADIENTS]
 
+    def work(self, kind, function, *given):
+        """Works on gradients; returns the result and how long it took."""
+        begin, on_core = time.perf_counter(), time.thread_time() if self.is_timed else None
+        result = function(*given)
+        if on_core is not None:
+            self.work_s[kind][-1] += time.thread_time() - on_core
+        return result, time.perf_counter() - begin
+
+    def work_mb_us(self, kind):
+        """Time on a core for a megabyte of gradients."""
+        megabytes = sum(tensor.numel() * tensor.element_size() for tensor in self.tensors) / 1e6
+        passes = self.passes - 1 if kind == "add" else 1
+        # The last step has not begun.
+        of_steps = self.work_s[kind][:-1]
+        return 1e6 * statistics.median(of_steps) / (megabytes * passes) if passes and of_steps else 0.0
+
     def ready(self, index, one_pass):
         """A backward pass has computed a gradient; returns how long adding and casting took."""
-        begin = time.perf_counter()
+        worked = 0.0
         if one_pass > 0:
-            self.tensors[index].add_(self.addends[index])
-        worked = time.perf_counter() - begin
+            _, worked = self.work("add", self.tensors[index].add_, self.addends[index])
         if one_pass + 1 < self.passes:
             return worked
         at = self.group_of[index]
         self.waiting[at] -= 1
         if self.waiting[at] > 0:
             return worked
-        begin = time.perf_counter()
         group = self.groups[at]
-        cast = [self.compression.compress(self.tensors[member]) for member in group]
-        worked += time.perf_counter() - begin
+        cast, casting = self.work("cast", lambda: [self.compression.compress(self.tensors[member]) for member in group])
+        worked += casting
         begin = time.perf_counter()
         tensors, name = [tensor for tensor, _ in cast], GRADIENTS[group[0]][0]
         if "groups" in self.options:
@@ -290,9 +309,12 @@ class Gradients:
                 self.take_back_us.append(1e6 * (time.perf_counter() - begin) / len(group))
             if self.compression is not self.hvd.Compression.none:
                 results = results if "groups" in self.options else [results]
-                for member, result, context in zip(group, results, contexts):
-                    self.tensors[member].set_(self.compression.decompress(result, context))
+                self.work("cast_back", self.cast_back, group, results, contexts)
         self.begin()
+
+    def cast_back(self, group, results, contexts):
+        for member, result, context in zip(group, results, contexts):
+            self.tensors[member].set_(self.compression.decompress(result, context))
 
     def wrong(self):
         """The name of a gradient that is not what it should be after a step, and what that is."""
@@ -387,6 +409,9 @@ def work(arguments):
             # Per gradient, of the thread that hands them over: its time on a core until the backward
             # pass ends, the part of it in Horovod's call, and fetching a result.
             "busy_us": busy_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
+            # For a megabyte of gradients, its time on a core for adding and casting them.
+            "add_mb_us": gradients.work_mb_us("add"), "cast_mb_us": gradients.work_mb_us("cast"),
+            "cast_back_mb_us": gradients.work_mb_us("cast_back"),
         })
     hvd.shutdown()
 

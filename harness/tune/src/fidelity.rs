@@ -19,11 +19,11 @@ pub struct Fidelity {
 }
 
 /// Every rank has a core.
-const OWN_CORES: Fidelity = Fidelity { pair_error: 1.058, share_error: 0.0, cases: 32 };
+const OWN_CORES: Fidelity = Fidelity { pair_error: 1.051, share_error: 0.0, cases: 32 };
 
 /// There are more ranks than cores: steps have two lengths, and in the engine more long ones follow large messages than in
 /// Horovod. Settings that take equally long are as near as elsewhere.
-const SHARED_CORES: Fidelity = Fidelity { share_error: 0.39, cases: 12, ..OWN_CORES };
+const SHARED_CORES: Fidelity = Fidelity { share_error: 0.36, cases: 12, ..OWN_CORES };
 
 /// The standard normal quantile of a two-sided 95 % interval.
 const DEVIATIONS: f64 = 1.96;

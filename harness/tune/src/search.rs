@@ -46,6 +46,10 @@ pub(super) const TIE: f64 = MARGIN / 4.0;
 /// The choice, and those that might have been it, which the answer is drawn from.
 const RIVALS: usize = 2;
 
+/// More settings than the choice and the default are compared only if there are so many rounds: the interval of the gain
+/// comes first.
+const ROUNDS_WITH_OTHERS: usize = 16;
+
 /// The fewest rounds for the answer ...
 const ENOUGH_ROUNDS: usize = 8;
 
@@ -258,7 +262,7 @@ impl Found {
 fn compared(choice: usize, others: impl Iterator<Item = usize>, blocks_left: usize) -> Vec<usize> {
     let mut settings = vec![choice];
     for other in others {
-        let is_affordable = (settings.len() + 1) * ENOUGH_ROUNDS <= blocks_left;
+        let is_affordable = (settings.len() + 1) * ROUNDS_WITH_OTHERS <= blocks_left;
         if !settings.contains(&other) && (settings.len() < 2 || is_affordable) {
             settings.push(other);
         }

@@ -2,6 +2,7 @@
 
 mod autotune;
 mod ddp;
+mod exposed;
 mod messages;
 mod packs;
 
