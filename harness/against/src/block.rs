@@ -29,6 +29,13 @@ impl Runner {
     }
 }
 
+impl BlockRow {
+    /// Whether this runner ran it.
+    pub fn is_of(&self, runner: Runner) -> bool {
+        self.engine == runner.name()
+    }
+}
+
 /// A line of `blocks.csv`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockRow {

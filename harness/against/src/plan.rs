@@ -107,6 +107,8 @@ pub struct Compared {
     pub case: Case,
     /// Its name, unique in the plan: `quick:mpi/1x2/bitvector/mpi-allreduce/64MiB/1ms`.
     pub name: String,
+    /// Who runs it.
+    pub runners: Vec<Runner>,
 }
 
 impl Compared {
@@ -127,8 +129,6 @@ pub struct Plan {
     pub origins: Vec<Origin>,
     /// Cases that are compared.
     pub cases: Vec<Compared>,
-    /// Who runs each case.
-    pub runners: Vec<Runner>,
     /// Why cases are left out, and how many for each reason.
     pub left_out: Vec<(Unrepresented, usize)>,
     /// What else the comparison depends on: launcher, versions.
@@ -154,7 +154,8 @@ impl Plan {
             for case in origin.config.cases() {
                 let name = format!("{}:{case}", origin.name);
                 let Some(why) = unrepresented(&origin.config, &case) else {
-                    cases.push(Compared { origin: index, case, name });
+                    let runners = Runner::ALL.into();
+                    cases.push(Compared { origin: index, case, name, runners });
                     continue;
                 };
                 match left_out.iter_mut().find(|(other, _)| *other == why) {
@@ -163,7 +164,7 @@ impl Plan {
                 }
             }
         }
-        Plan { origins, cases, runners: Runner::ALL.into(), left_out, conditions: Vec::new() }
+        Plan { origins, cases, left_out, conditions: Vec::new() }
     }
 
     /// The configuration of a case.
@@ -178,15 +179,27 @@ impl Plan {
 
     /// Every turn, in random order: in each round every case comes once, and its runners one after the other.
     pub fn order(&self) -> Vec<Turn> {
+        self.shuffled((0..self.cases.len()).collect(), 0)
+    }
+
+    /// The turns of one configuration alone, in an order that does not depend on the others.
+    pub fn order_of(&self, origin: usize) -> Vec<Turn> {
+        let is_of_origin = |&case: &usize| self.cases[case].origin == origin;
+        self.shuffled((0..self.cases.len()).filter(is_of_origin).collect(), origin as u64)
+    }
+
+    fn shuffled(&self, cases: Vec<usize>, stream: u64) -> Vec<Turn> {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed());
-        let rounds = self.cases.iter().map(|case| self.blocks(case)).max().unwrap_or_default();
+        random.set_stream(stream);
+        let blocks = cases.iter().map(|&case| self.blocks(&self.cases[case]));
+        let rounds = blocks.max().unwrap_or_default();
         let mut turns = Vec::new();
         for block in 0..rounds {
-            let mut cases: Vec<usize> = (0..self.cases.len()).collect();
+            let mut cases = cases.clone();
             cases.retain(|&case| block < self.blocks(&self.cases[case]));
             cases.shuffle(&mut random);
             for case in cases {
-                let mut runners = self.runners.clone();
+                let mut runners = self.cases[case].runners.clone();
                 runners.shuffle(&mut random);
                 turns.extend(runners.into_iter().map(|runner| Turn { case, runner, block }));
             }

@@ -65,31 +65,39 @@ pub struct RegretRow {
     pub measured_low: Option<f64>,
     /// See `measured`.
     pub measured_high: Option<f64>,
+    /// The same ratio in the same rounds, measured with this program's engine, with its 95 % interval.
+    pub engine: Option<f64>,
+    /// See `engine`.
+    pub engine_low: Option<f64>,
+    /// See `engine`.
+    pub engine_high: Option<f64>,
 }
 
-/// The cases of a plan and the answers, each once; and the name of each answer's case.
-pub fn with_answers(plan: &mut Plan, answers: &BTreeMap<String, Answers>) -> Vec<Answer> {
-    let mut named = Vec::new();
-    for index in 0..plan.origins.len() {
-        let name = plan.origins[index].name.clone();
-        let (Some(answers), Some(like)) =
-            (answers.get(&name), plan.cases.iter().find(|case| case.origin == index).cloned())
-        else {
-            continue;
-        };
-        let Answers { autotune, kolo } = answers;
-        let autotune = autotune.map(|autotune| (AUTOTUNE, autotune.chosen));
-        let others = [(KOLO, kolo.chosen), (DEFAULT, Chosen::default())];
-        for (tuner, chosen) in autotune.into_iter().chain(others) {
-            let case = chosen.case(&like, &name);
-            named.push(Answer { origin: index, tuner, chosen, case: case.name.clone() });
-            if plan.cases.iter().all(|other| other.name != case.name) {
-                plan.cases.push(case);
-            }
+/// Adds the answers for a configuration to its cases, each once; returns the name of each answer's case. Horovod runs all
+/// cases; this program's engine runs its own answer and the default, too.
+pub fn with_answers(plan: &mut Plan, origin: usize, answers: &Answers) -> Vec<Answer> {
+    let name = plan.origins[origin].name.clone();
+    let of_origin = plan.cases.iter_mut().filter(|case| case.origin == origin);
+    of_origin.for_each(|case| case.runners = vec![Runner::Horovod]);
+    let like = plan.cases.iter().find(|case| case.origin == origin).cloned();
+    let like = like.expect("a configuration has a case");
+    let Answers { autotune, kolo } = answers;
+    let autotune = autotune.map(|autotune| (AUTOTUNE, autotune.chosen));
+    let others = [(KOLO, kolo.chosen), (DEFAULT, Chosen::default())];
+    let named = autotune.into_iter().chain(others).map(|(tuner, chosen)| {
+        let case = chosen.case(&like, &name);
+        let at = plan.cases.iter().position(|other| other.name == case.name);
+        let at = at.unwrap_or_else(|| {
+            plan.cases.push(case);
+            plan.cases.len() - 1
+        });
+        let Compared { runners, name: case, .. } = &mut plan.cases[at];
+        if tuner != AUTOTUNE && !runners.contains(&Runner::Kolo) {
+            runners.push(Runner::Kolo);
         }
-    }
-    plan.runners = vec![Runner::Horovod];
-    named
+        Answer { origin, tuner, chosen, case: case.clone() }
+    });
+    named.collect()
 }
 
 /// A setting that somebody has chosen.
@@ -127,12 +135,14 @@ pub fn rows(
             let other = named.iter().find(|other| other.origin == origin && other.tuner == tuner);
             other.map(|other| &other.case)
         };
-        let measured = case_of(DEFAULT)
-            .filter(|default| *default != case)
-            .and_then(|default| Ratio::of(&pairs(default, case, blocks)));
+        let gain = |runner: Runner| {
+            let default = case_of(DEFAULT).filter(|default| *default != case)?;
+            Ratio::of(&pairs(default, case, runner, blocks))
+        };
+        let (measured, engine) = (gain(Runner::Horovod), gain(Runner::Kolo));
         let over_autotune = case_of(AUTOTUNE)
             .filter(|_| tuner != AUTOTUNE)
-            .and_then(|autotune| Ratio::of(&pairs(case, autotune, blocks)));
+            .and_then(|autotune| Ratio::of(&pairs(case, autotune, Runner::Horovod, blocks)));
         RegretRow {
             config: name.clone(),
             tuner,
@@ -163,6 +173,9 @@ pub fn rows(
             measured: measured.map(|measured| rounded(measured.ratio)),
             measured_low: measured.map(|measured| rounded(measured.low)),
             measured_high: measured.map(|measured| rounded(measured.high)),
+            engine: engine.map(|engine| rounded(engine.ratio)),
+            engine_low: engine.map(|engine| rounded(engine.low)),
+            engine_high: engine.map(|engine| rounded(engine.high)),
         }
     };
     named.iter().map(row).collect()
@@ -170,7 +183,7 @@ pub fn rows(
 
 /// Horovod's step of a case over blocks.
 fn step(case: &str, blocks: &[BlockRow]) -> Option<Summary> {
-    let of_case = blocks.iter().filter(|row| row.case == case);
+    let of_case = blocks.iter().filter(|row| row.case == case && row.is_of(Runner::Horovod));
     Summary::of(&of_case.filter_map(|row| row.step_ms).collect::<Vec<_>>())
 }
 
@@ -181,10 +194,10 @@ fn best<'p>(plan: &'p Plan, origin: usize, blocks: &[BlockRow]) -> Option<(&'p C
     steps.min_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
-/// The ratios of two cases, by block.
-fn pairs(over: &str, under: &str, blocks: &[BlockRow]) -> Vec<f64> {
+/// The ratios of two cases that somebody ran, by block.
+fn pairs(over: &str, under: &str, runner: Runner, blocks: &[BlockRow]) -> Vec<f64> {
     let of = |case: &str| -> BTreeMap<usize, f64> {
-        let rows = blocks.iter().filter(|row| row.case == case);
+        let rows = blocks.iter().filter(|row| row.case == case && row.is_of(runner));
         rows.filter_map(|row| Some((row.block, row.step_ms?))).collect()
     };
     let under = of(under);
@@ -198,7 +211,7 @@ pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
     plan.conditions.iter().for_each(|condition| line(format!("# {condition}")));
     line("# step: Horovod's, median over blocks; regret: over that of the best setting".into());
     line(
-        "# gain: the default's step over this one's, as kolo tune promised it, and as measured"
+        "# gain: the default's step over this one's, as kolo tune promised it, as measured, and in kolo's engine then"
             .into(),
     );
     for (index, origin) in plan.origins.iter().enumerate() {
@@ -234,17 +247,28 @@ pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
         ));
     }
     let promises = || rows.iter().filter_map(RegretRow::is_kept);
-    let kept = promises().filter(|&kept| kept).count();
+    let kept = |kept: &bool| *kept;
     let points = |row: &RegretRow| Some(100.0 * (row.promised_high? - row.promised_low?));
     let promised = rows.iter().filter(|row| row.is_kept().is_some());
     let width = median(promised.filter_map(points).collect());
     line(format!(
-        "promised gains: {kept} of {} intervals contain what was measured{}",
+        "promised gains: {} of {} intervals contain what was measured{}",
+        promises().filter(kept).count(),
         promises().count(),
         width.map_or(String::new(), |width| format!(
             "; they are {width:.1} points wide in the median"
         )),
     ));
+    let is_as_then = |row: &&RegretRow| row.is_as_then() == Some(true);
+    let as_then = || rows.iter().filter(is_as_then).filter_map(RegretRow::is_kept);
+    if rows.iter().any(|row| row.is_as_then() == Some(false)) {
+        line(format!(
+            "the machine has changed since some promises: where the engine's gain still lies in the interval, {} of {} \
+             contain what was measured",
+            as_then().filter(kept).count(),
+            as_then().count(),
+        ));
+    }
     text
 }
 
@@ -267,6 +291,9 @@ impl RegretRow {
         {
             write!(words, "; gain {promised:.2} [{low:.2}, {high:.2}], measured {measured:.2}")
                 .expect("texts grow");
+            if let Some(engine) = self.engine {
+                write!(words, ", in the engine {engine:.2}").expect("texts grow");
+            }
         }
         if let Some(Ratio { ratio, low, high }) = self.beside().filter(|_| *tuner == KOLO) {
             write!(words, "; {ratio:.3} [{low:.3}, {high:.3}] of autotune's step")
@@ -287,6 +314,12 @@ impl RegretRow {
     /// Whether what was measured lies in the promised interval.
     fn is_kept(&self) -> Option<bool> {
         Some((self.promised_low?..=self.promised_high?).contains(&self.measured?))
+    }
+
+    /// Whether the gain in the engine, measured beside Horovod, lies in the promised interval. Otherwise the machine has
+    /// changed since the promise.
+    fn is_as_then(&self) -> Option<bool> {
+        Some((self.promised_low?..=self.promised_high?).contains(&self.engine?))
     }
 }
 

@@ -39,22 +39,23 @@ impl<'p> Run<'p> {
         Ok(Run { plan, file, rows })
     }
 
-    /// Runs every turn that has not been run. A case of which a block failed is given up. `report` gets a line for
-    /// each block.
+    /// Runs those of these turns that have not been run; returns all blocks of the folder. A case of which a block failed is
+    /// given up. `report` gets a line for each block.
     ///
     /// # Errors
     /// When a block cannot be recorded.
     pub fn finish(
         mut self,
+        order: &[Turn],
         kolo: &mut dyn Engine,
         horovod: &mut dyn Engine,
         report: impl Fn(String),
     ) -> Result<Vec<BlockRow>, RecordError> {
-        let order = self.plan.order();
         for (index, turn) in order.iter().enumerate() {
             let case = &self.plan.cases[turn.case];
             let is_over = |row: &BlockRow| {
-                row.order == index || (row.case == case.name && row.status == FAILED)
+                let is_it = (row.block, &*row.engine) == (turn.block, turn.runner.name());
+                row.case == case.name && (is_it || row.status == FAILED)
             };
             if self.rows.iter().any(is_over) {
                 continue;
@@ -65,7 +66,7 @@ impl<'p> Run<'p> {
             };
             let start = Instant::now();
             let ended = engine.run(self.plan, case);
-            let row = self.row(index, turn, ended, start.elapsed().as_secs_f64());
+            let row = self.row(self.rows.len(), turn, ended, start.elapsed().as_secs_f64());
             let outcome = match row.step_ms {
                 Some(step_ms) => format!("{step_ms:.3} ms"),
                 None => format!("failed, the case is given up: {}", row.reason),

@@ -13,6 +13,7 @@ use results::units::MIB;
 use serde::{Deserialize, Serialize};
 use workloads::framework::Framework;
 
+use crate::block::Runner;
 use crate::engine::BlockError;
 use crate::horovod::Horovod;
 use crate::launcher::Launcher;
@@ -59,7 +60,8 @@ impl Chosen {
             cycle_time: cycle_time(self.cycle_time_ms),
             ..like.case.clone()
         };
-        Compared { origin: like.origin, name: format!("{name}:{case}"), case }
+        let runners = vec![Runner::Horovod];
+        Compared { origin: like.origin, name: format!("{name}:{case}"), case, runners }
     }
 }
 
@@ -103,19 +105,20 @@ pub struct Answers {
     pub kolo: Tuned,
 }
 
-/// The answers for each configuration, by its name; those that the folder has are not asked for again. With `steps`
-/// Horovod is not asked, and `kolo tune` gets so many.
+/// The answers for one configuration; those that the folder has are not asked for again. With `steps` Horovod is not asked, and
+/// `kolo tune` gets so many.
 ///
 /// # Errors
 /// When a tuner fails, or a file cannot be read or written.
 pub fn answers(
     plan: &Plan,
+    origin: usize,
     horovod: &mut Horovod,
     kolo: &KoloTune,
     steps: Option<usize>,
     folder: &Path,
     report: impl Fn(String),
-) -> Result<BTreeMap<String, Answers>, BlockError> {
+) -> Result<Answers, BlockError> {
     const WHAT: &str = "answers of tuners";
     let path = folder.join(FILE);
     let mut answers: BTreeMap<String, Answers> = BTreeMap::new();
@@ -123,27 +126,27 @@ pub fn answers(
         let text = fs::read_to_string(&path).map_err(BlockError::file(WHAT))?;
         answers = serde_json::from_str(&text).map_err(BlockError::file(WHAT))?;
     }
-    for (index, origin) in plan.origins.iter().enumerate() {
-        let first = plan.cases.iter().find(|case| case.origin == index);
-        let Some(first) = first.filter(|_| !answers.contains_key(&origin.name)) else { continue };
-        let autotune = match steps {
-            None => Some(horovod.autotune(plan, first, MOST_STEPS)?),
-            Some(_) => None,
-        };
-        if let Some(Autotuned { steps, seconds, .. }) = autotune {
-            report(format!("{}: autotune: {steps} steps, {seconds:.0} s", origin.name));
-        }
-        let part = autotune.map(|autotune| autotune.steps / PART);
-        let tuned = kolo.tune(plan, first, steps.or(part).expect("one of them is known"))?;
-        report(format!(
-            "{}: kolo tune: {} steps, {:.0} s",
-            origin.name, tuned.steps, tuned.seconds
-        ));
-        answers.insert(origin.name.clone(), Answers { autotune, kolo: tuned });
-        let text = serde_json::to_string_pretty(&answers).expect("plain data");
-        write_whole(&path, (text + "\n").as_bytes()).map_err(BlockError::file(WHAT))?;
+    let name = &plan.origins[origin].name;
+    if let Some(answers) = answers.get(name) {
+        return Ok(answers.clone());
     }
-    Ok(answers)
+    let mut cases = plan.cases.iter();
+    let first = cases.find(|case| case.origin == origin).expect("a configuration has a case");
+    let autotune = match steps {
+        None => Some(horovod.autotune(plan, first, MOST_STEPS)?),
+        Some(_) => None,
+    };
+    if let Some(Autotuned { steps, seconds, .. }) = autotune {
+        report(format!("{name}: autotune: {steps} steps, {seconds:.0} s"));
+    }
+    let part = autotune.map(|autotune| autotune.steps / PART);
+    let kolo = kolo.tune(plan, first, steps.or(part).expect("one of them is known"))?;
+    report(format!("{name}: kolo tune: {} steps, {:.0} s", kolo.steps, kolo.seconds));
+    let both = Answers { autotune, kolo };
+    answers.insert(name.clone(), both.clone());
+    let text = serde_json::to_string_pretty(&answers).expect("plain data");
+    write_whole(&path, (text + "\n").as_bytes()).map_err(BlockError::file(WHAT))?;
+    Ok(both)
 }
 
 /// Runs `kolo tune` on ranks that a launcher starts.

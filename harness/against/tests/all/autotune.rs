@@ -1,5 +1,6 @@
 //! Both tuners' answers, and their regret, with programs that stand in for Horovod and kolo.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -66,7 +67,8 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
         launcher: launcher(),
         scratch: folder.path().into(),
     };
-    let answers = tuners::answers(&plan, &mut horovod, &tune, None, folder.path(), |_| {}).unwrap();
+    let answers =
+        tuners::answers(&plan, 0, &mut horovod, &tune, None, folder.path(), |_| {}).unwrap();
     let asked = fs::read_to_string(folder.path().join("asked.toml")).unwrap();
     for line in ["steps = 125", "topology = \"1x2\"", "wake_us = 22.0", "backward_ms = 1.0"] {
         assert!(asked.contains(line), "{line}:\n{asked}");
@@ -74,19 +76,31 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     // Nothing is asked again: the programs are gone.
     fs::remove_file(folder.path().join("kolo")).unwrap();
     fs::remove_file(folder.path().join("python")).unwrap();
-    let again = tuners::answers(&plan, &mut horovod, &tune, None, folder.path(), |_| {}).unwrap();
+    let again =
+        tuners::answers(&plan, 0, &mut horovod, &tune, None, folder.path(), |_| {}).unwrap();
     assert_eq!(answers, again);
 
-    let named = regret::with_answers(&mut plan, &answers);
+    let named = regret::with_answers(&mut plan, 0, &answers);
+    let answers = BTreeMap::from([("first".to_string(), answers)]);
     let names: Vec<&str> = plan.cases.iter().map(|case| case.name.as_str()).collect();
     // The configuration has 4 and 64 MiB with and without cache; the answer of kolo tune is among them.
     assert_eq!(names.len(), 4 + 2, "{names:?}");
     assert!(names[4].ends_with("bitvector/mpi-allreduce/8.5MiB/20ms"), "{names:?}");
     assert!(names[5].ends_with("bitvector/mpi-allreduce/128MiB/1ms"), "{names:?}");
-    assert_eq!(plan.runners, [Runner::Horovod]);
-    // With cache 4 MiB takes 62 ms; without it, 60.
+    for case in &plan.cases {
+        let is_engines = ["bitvector/mpi-allreduce/4MiB/1ms", "/128MiB/1ms"];
+        let is_engines = is_engines.iter().any(|setting| case.name.ends_with(setting));
+        let runners = [Runner::Horovod, Runner::Kolo];
+        assert_eq!(case.runners, runners[..1 + usize::from(is_engines)], "{}", case.name);
+    }
+    // With cache 4 MiB takes 62 ms; without it, 60. The engine takes less.
     let step_ms = [60.0, 90.0, 62.0, 80.0, 75.0, 93.0];
-    let blocks = rows(&plan, |turn| step_ms[turn.case] * (1.0 + 0.001 * turn.block as f64));
+    let gain = 1.45;
+    let blocks = rows(&plan, |turn| {
+        let of_engine = if turn.case == 5 { 40.0 * gain } else { 40.0 };
+        let step_ms = if turn.runner == Runner::Kolo { of_engine } else { step_ms[turn.case] };
+        step_ms * (1.0 + 0.001 * turn.block as f64)
+    });
     let found = regret::rows(&plan, &named, &answers, &blocks);
     let of = |tuner: &str| found.iter().find(|row| row.tuner == tuner).unwrap();
     let near = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 0.01;
@@ -99,7 +113,7 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     for line in [
         "first, best of 6 settings: 60.",
         "finished: 1250 steps, 100 s",
-        "change: 125 steps, 8 s; gain 1.50 [1.40, 1.60], measured 1.50; 0.827 [0.827, 0.827] of autotune's step",
+        "change: 125 steps, 8 s; gain 1.50 [1.40, 1.60], measured 1.50, in the engine 1.45; 0.827 [0.827, 0.827] of autotune's step",
         "beside autotune's: shorter in 1 of 1 cases, longer in 0, no difference beyond the interval in 0",
         "autotune   8.5 MiB, 20 ms ",
         "kolo tune: regret 3.3 % in the median, 3.3 % at most",
@@ -107,14 +121,28 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
     }
+    assert!(!text.contains("the machine has changed"), "{text}");
+    // Both gains are 1.2 times as large as they were.
+    let changed: Vec<BlockRow> = blocks
+        .iter()
+        .map(|row| match row.case.ends_with("/128MiB/1ms") {
+            true => BlockRow { step_ms: row.step_ms.map(|ms| 1.2 * ms), ..row.clone() },
+            false => row.clone(),
+        })
+        .collect();
+    let text = regret::text(&plan, &regret::rows(&plan, &named, &answers, &changed), &changed);
+    for line in ["promised gains: 0 of 1", "lies in the interval, 0 of 0 contain"] {
+        assert!(text.contains(line), "{line}:\n{text}");
+    }
     // Without autotune kolo tune gets the steps that are asked for.
     let alone = folder.path().join("alone");
     fs::create_dir(&alone).unwrap();
     let asks = KoloTune { program: kolo(folder.path()), launcher: launcher(), ..tune };
     let mut plan = self::plan(&[CONFIG]);
-    let answers = tuners::answers(&plan, &mut horovod, &asks, Some(77), &alone, |_| {}).unwrap();
+    let answers = tuners::answers(&plan, 0, &mut horovod, &asks, Some(77), &alone, |_| {}).unwrap();
     assert!(fs::read_to_string(folder.path().join("asked.toml")).unwrap().contains("steps = 77"));
-    let named = regret::with_answers(&mut plan, &answers);
+    let named = regret::with_answers(&mut plan, 0, &answers);
+    let answers = BTreeMap::from([("first".to_string(), answers)]);
     let found = regret::rows(&plan, &named, &answers, &blocks);
     assert_eq!(found.iter().map(|row| row.tuner).collect::<Vec<_>>(), ["kolo tune", "default"]);
     let failed: Vec<BlockRow> =

@@ -212,7 +212,7 @@ fn a_run_that_was_killed_goes_on_with_the_block_that_was_cut_off() {
         let [mut kolo, mut horovod] =
             [Fake { runs: 0, fails_at }, Fake { runs: 0, fails_at: None }];
         let run = Run::open(&plan, folder.path()).unwrap();
-        let rows = run.finish(&mut kolo, &mut horovod, |_| {}).unwrap();
+        let rows = run.finish(&plan.order(), &mut kolo, &mut horovod, |_| {}).unwrap();
         (rows, kolo.runs + horovod.runs)
     };
     let (all, runs) = finish(None);

@@ -1,5 +1,6 @@
 //! `kolo against autotune`.
 
+use std::collections::BTreeMap;
 use std::env::current_exe;
 
 use against::host_times;
@@ -22,8 +23,8 @@ use crate::cli::{Exit, usage};
 ///
 /// For each configuration Horovod's autotune runs until it has finished, for at most 5000 steps; kolo tune gets a tenth
 /// of its steps. Then Horovod runs both answers, its default, and all cases of the configuration, block by block in
-/// random order. The regret of an answer is how much longer its step takes than that of the best of these settings.
-/// `make horovod` installs Horovod.
+/// random order; kolo's engine runs its answer and the default among them. The regret of an answer is how much longer its step
+/// takes than that of the best of these settings. `make horovod` installs Horovod.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -74,11 +75,17 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
     host_times::measure(&mut plan, &mut horovod, own, &folder, report).map_err(usage)?;
     let tune = KoloTune { program, launcher, scratch: scratch.0.clone() };
     let steps = steps.map(|steps| steps as usize);
-    let answers =
-        tuners::answers(&plan, &mut horovod, &tune, steps, &folder, report).map_err(usage)?;
-    let named = regret::with_answers(&mut plan, &answers);
-    horovod.forget_scripts();
-    let blocks = Run::open(&plan, &folder)?.finish(&mut kolo, &mut horovod, report)?;
+    let (mut answers, mut named, mut blocks) = (BTreeMap::new(), Vec::new(), Vec::new());
+    // A machine changes: blocks of a configuration follow its promise at once.
+    for origin in 0..plan.origins.len() {
+        let both = tuners::answers(&plan, origin, &mut horovod, &tune, steps, &folder, report);
+        let both = both.map_err(usage)?;
+        named.extend(regret::with_answers(&mut plan, origin, &both));
+        answers.insert(plan.origins[origin].name.clone(), both);
+        horovod.forget_scripts();
+        let order = plan.order_of(origin);
+        blocks = Run::open(&plan, &folder)?.finish(&order, &mut kolo, &mut horovod, report)?;
+    }
     if let Some(launch) = provenance.launches.last_mut() {
         launch.end(|_| {});
     }

@@ -72,7 +72,8 @@ pub fn run(Arguments { common, dry_run, printed }: &Arguments) -> Result<Exit> {
     let report = |line: String| eprintln!("{line}");
     let own = &mut |plan: &_, origin, host| kolo.loop_times(plan, origin, host);
     host_times::measure(&mut plan, &mut horovod, own, &folder, report).map_err(usage)?;
-    let rows = Run::open(&plan, &folder)?.finish(&mut kolo, &mut horovod, report)?;
+    let order = plan.order();
+    let rows = Run::open(&plan, &folder)?.finish(&order, &mut kolo, &mut horovod, report)?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.end(|_| {});
     }
