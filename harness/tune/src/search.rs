@@ -166,7 +166,7 @@ impl Found {
     ) -> Result<(), RecordError> {
         let until = surface.blocks_left() * 3 / 4;
         let finalists = self.best.iter().take(FINALISTS).copied().collect();
-        let rounds = self.rounds_of(finalists, until, surface, random, |rounds| {
+        let rounds = self.rounds_of(finalists, until, false, surface, random, |rounds| {
             Calm::of(rounds.to_vec()).rounds.len() >= FINAL_ROUNDS
         })?;
         self.best.retain(|setting| !self.failed.contains_key(setting));
@@ -180,7 +180,7 @@ impl Found {
             Ratio::of(&paired(rounds, other, choice))
                 .is_some_and(|ratio| (ratio.high / ratio.low).sqrt() <= 1.0 + SURE)
         };
-        let fresh = self.rounds_of(settings, 0, surface, random, |rounds| {
+        let fresh = self.rounds_of(settings, 0, true, surface, random, |rounds| {
             // Failed settings are not part of the last round.
             let last = rounds.last().map(|round| round.keys().copied().collect::<Vec<_>>());
             let last = last.unwrap_or_default();
@@ -229,11 +229,13 @@ impl Found {
         choice.into_iter().for_each(|choice| self.put_first(choice));
     }
 
-    /// Whole rounds, as long as more blocks are left than `until` and they are not `enough`: seconds by setting.
+    /// Whole rounds, as long as more blocks are left than `until` and they are not `enough`: seconds by setting. They may be
+    /// spread over a longer time.
     fn rounds_of(
         &mut self,
         mut settings: Vec<usize>,
         until: usize,
+        are_spread: bool,
         surface: &mut dyn Surface,
         random: &mut ChaCha8Rng,
         enough: impl Fn(&[BTreeMap<usize, f64>]) -> bool,
@@ -242,7 +244,11 @@ impl Found {
         let more = |left: usize, settings: &[usize]| {
             left >= until + settings.len() && !settings.is_empty()
         };
+        let most = surface.blocks_left() / settings.len().max(1);
         while more(surface.blocks_left(), &settings) && !enough(&rounds) {
+            if are_spread {
+                surface.spread(rounds.len(), most);
+            }
             settings.shuffle(random);
             let mut round = BTreeMap::new();
             for &setting in &settings {

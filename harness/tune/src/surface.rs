@@ -61,6 +61,10 @@ pub trait Surface {
 
     /// How many more blocks fit into the budget.
     fn blocks_left(&self) -> usize;
+
+    /// Lets time pass before this one of so many rounds, which compare settings: speeds that change within seconds shall change
+    /// between rounds.
+    fn spread(&mut self, _round: usize, _rounds: usize) {}
 }
 
 /// How much a search may measure.
@@ -106,13 +110,28 @@ pub struct Measured<'m, 's> {
     budget: Budget,
     blocks: BTreeMap<usize, Vec<Block>>,
     measured: usize,
+    /// When the rounds that compare settings began, and over how long they are spread.
+    spread: (Instant, Duration),
+    /// How long nothing was measured, to spread them.
+    rested: Duration,
 }
+
+/// Rounds that compare settings are spread over so long: the memory of a shared machine was seen to change its speed by 20 %
+/// every half minute ...
+const SPREAD: Duration = Duration::from_secs(60);
+
+/// ... but not over more than this part of the time that is left ...
+const SPREAD_PART: f64 = 0.5;
+
+/// ... nor over more than so many times what the search took.
+const SPREAD_FACTOR: u32 = 3;
 
 impl<'m, 's> Measured<'m, 's> {
     /// Nothing is measured yet.
     pub fn new(grid: &'m Grid, site: &'m mut Site<'s>, budget: Budget) -> Measured<'m, 's> {
         let (begun, blocks) = (Instant::now(), BTreeMap::new());
-        Measured { grid, site, begun, budget, blocks, measured: 0 }
+        let (spread, rested) = ((begun, Duration::ZERO), Duration::ZERO);
+        Measured { grid, site, begun, budget, blocks, measured: 0, spread, rested }
     }
 
     /// A row for every setting that was measured, by setting.
@@ -227,11 +246,25 @@ impl Surface for Measured<'_, '_> {
         let used = self.begun.elapsed();
         let each = match self.measured {
             0 => self.grid.longest_block(),
-            blocks => used / blocks as u32,
+            blocks => (used - self.rested) / blocks as u32,
         };
         let left = self.budget.time.saturating_sub(used).as_secs_f64();
         let in_time = (left / each.max(Duration::from_millis(1)).as_secs_f64()) as usize;
         in_time.min(self.budget.blocks.saturating_sub(self.measured))
+    }
+
+    fn spread(&mut self, round: usize, rounds: usize) {
+        let now = Instant::now();
+        if round == 0 {
+            let used = now - self.begun;
+            let left = self.budget.time.saturating_sub(used).mul_f64(SPREAD_PART);
+            self.spread = (now, SPREAD.min(left).min(SPREAD_FACTOR * used));
+        }
+        let (begun, length) = self.spread;
+        let due = begun + length.mul_f64(round as f64 / rounds.max(1) as f64);
+        let rest = due.saturating_duration_since(now);
+        std::thread::sleep(rest);
+        self.rested += rest;
     }
 }
 

@@ -188,6 +188,28 @@ fn rounds_of_a_machine_that_shifts_are_measured_again() {
     assert!(answer.verdict == Verdict::Change && answer.step_s < 1.2, "{answer:?}");
 }
 
+#[test]
+fn the_rounds_that_compare_the_choice_are_spread() {
+    struct Spread(Fake, Vec<(usize, usize)>);
+    impl Surface for Spread {
+        fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError> {
+            self.0.block(setting)
+        }
+        fn blocks_left(&self) -> usize {
+            self.0.left
+        }
+        fn spread(&mut self, round: usize, rounds: usize) {
+            self.1.push((round, rounds));
+        }
+    }
+    let times = valley();
+    let mut surface = Spread(Fake::new(&times, 0.03, 1, 86), Vec::new());
+    let found = find_on(&times, &mut surface, 1);
+    let rounds = found.fresh.len() + found.disturbed.len();
+    assert!(rounds >= 16 && found.fresh[0].len() == 2, "{rounds} rounds of {:?}", found.fresh[0]);
+    assert_eq!(surface.1, (0..rounds).map(|round| (round, rounds)).collect::<Vec<_>>());
+}
+
 /// When blocks agree, the budget is not used up.
 #[test]
 fn the_search_stops_when_intervals_are_narrow() {
