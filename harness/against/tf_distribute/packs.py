@@ -25,6 +25,12 @@ def shapes(path):
         return [[int(part) for part in row["shape"].split("x") if part] for row in csv.DictReader(file)]
 
 
+def ready_times(path, backward_s):
+    """For each gradient, in the order of the backward pass: its position in the list, and when it is ready."""
+    with open(path[: -len(".csv")] + ".ready.csv") as file:
+        return [(int(row["index"]), backward_s * float(row["bwd_flop_frac"])) for row in csv.DictReader(file)]
+
+
 def gradient_of(tensor):
     """The position of a gradient that reaches a collective through reshapes."""
     while not tensor.op.name.split("/")[-1].startswith("gradient_"):
@@ -35,6 +41,11 @@ def gradient_of(tensor):
 def members(collective):
     """The gradients that one collective reduces, in their order in its buffer."""
     (buffer,) = [tensor for tensor in collective.inputs if tensor.dtype.is_floating][:1]
+    return members_of(buffer)
+
+
+def members_of(buffer):
+    """The gradients of a buffer, in their order."""
     packed = buffer.op
     # The last input of a concatenation is its axis.
     parts = list(packed.inputs)[:-1] if packed.type == "ConcatV2" else [buffer]
