@@ -270,11 +270,11 @@ class Gradients:
 
     def work_mb_us(self, kind):
         """Time on a core for a megabyte of gradients."""
-        megabytes = sum(tensor.numel() * tensor.element_size() for tensor in self.tensors) / 1e6
         passes = self.passes - 1 if kind == "add" else 1
+        megabytes = passes * sum(tensor.numel() * tensor.element_size() for tensor in self.tensors) / 1e6
         # The last step has not begun.
         of_steps = self.work_s[kind][:-1]
-        return 1e6 * statistics.median(of_steps) / (megabytes * passes) if passes and of_steps else 0.0
+        return 1e6 * statistics.median(of_steps) / megabytes if megabytes and of_steps else 0.0
 
     def ready(self, index, one_pass):
         """A backward pass has computed a gradient; returns how long adding and casting took."""

@@ -20,7 +20,8 @@ case \"$1\" in
 *loop_times.py) [ \"$3\" = 0 ] && us=9.5 || us=3.5; report=\"{\\\"gradient_us\\\": $us}\";;
 *autotune.py) report=\"{\\\"finished\\\": true, \\\"steps\\\": 1250, \\\"seconds\\\": 99.5, \\\"settings\\\": 22, \
 \\\"fusion_threshold_mib\\\": 8.5, \\\"cycle_time_ms\\\": 20, \\\"is_cached\\\": true}\";;
-*) report=\"{\\\"ranks\\\": 2, \\\"steps_ms\\\": [1], \\\"busy_us\\\": 30, \\\"hand_over_us\\\": 8, \\\"take_back_us\\\": 0.5}\";;
+*) report=\"{\\\"ranks\\\": 2, \\\"steps_ms\\\": [1], \\\"busy_us\\\": 30, \\\"hand_over_us\\\": 8, \\\"take_back_us\\\": 0.5, \
+\\\"add_mb_us\\\": 57, \\\"cast_mb_us\\\": 54, \\\"cast_back_mb_us\\\": 52}\";;
 esac
 echo \"KOLO-REPORT $report\"";
     program(folder, "python", &format!("{}{script}", PROBED.replace("MPI", "true")))
@@ -148,6 +149,23 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     let failed: Vec<BlockRow> =
         blocks.into_iter().map(|row| BlockRow { step_ms: None, ..row }).collect();
     assert!(regret::rows(&plan, &named, &answers, &failed)[0].step_ms.is_none());
+}
+
+/// Only configurations that add or cast gradients are charged for it.
+#[test]
+fn work_on_gradients_is_that_of_horovods_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let launcher = Launcher::parse("env RANKS={ranks}").unwrap();
+    let mut horovod = Horovod::find(&python(folder.path()), launcher, folder.path()).unwrap();
+    let mut work = |framework: &str| {
+        let config = CONFIG.replace("[sweep]", &format!("[framework]\n{framework}\n[sweep]"));
+        let found = horovod.work_times(&plan(&[&config]), 0).unwrap();
+        horovod.forget_scripts();
+        (found.add_us, found.cast_us, found.cast_back_us)
+    };
+    assert_eq!(work("compression = \"none\""), (0.0, 0.0, 0.0));
+    assert_eq!(work("backward_passes_per_step = 2"), (57.0, 0.0, 0.0));
+    assert_eq!(work("compression = \"fp16\""), (57.0, 54.0, 52.0));
 }
 
 #[test]

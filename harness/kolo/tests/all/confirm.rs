@@ -172,6 +172,7 @@ class Tensor:
     def add_(self, other): self.data += other.data
     def set_(self, other): self.data = other.data
     def numel(self): return 1
+    def element_size(self): return 4
     def __sub__(self, other): return Tensor(self.data - other)
     def abs(self): return Tensor(abs(self.data))
     def max(self): return self.data
