@@ -29,13 +29,6 @@ impl Runner {
     }
 }
 
-impl BlockRow {
-    /// Whether this runner ran it.
-    pub fn is_of(&self, runner: Runner) -> bool {
-        self.engine == runner.name()
-    }
-}
-
 /// A line of `blocks.csv`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockRow {
@@ -67,4 +60,11 @@ pub struct BlockRow {
     pub oversubscribed: Option<bool>,
     /// Wall time of the whole block in seconds, start of the processes included.
     pub block_s: f64,
+}
+
+impl BlockRow {
+    /// Whether this runner ran it.
+    pub fn is_of(&self, runner: Runner) -> bool {
+        self.engine == runner.name()
+    }
 }

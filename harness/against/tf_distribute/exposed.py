@@ -15,7 +15,6 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 
 from packs import WORKERS, ready_times, run_all, shapes
@@ -127,11 +126,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.result:
         return work(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        result = os.path.join(folder, "result")
-        run_all(result)
-        with open(result) as file:
-            measured = json.load(file)
+    measured = run_all()
     exposed_ms = sorted(measured["exposed_ms"])
     print(json.dumps({
         "tensorflow": measured["tensorflow"], "workload": os.path.basename(arguments.workload)[: -len(".csv")],

@@ -87,8 +87,17 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def run_all(result):
-    """Starts the workers; ends all of them if one fails."""
+def run_all():
+    """Runs this program's workers; returns what the first has written."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = os.path.join(folder, "result")
+        start_all(result)
+        with open(result) as file:
+            return json.load(file)
+
+
+def start_all(result):
+    """Starts the workers, and waits for them."""
     cluster = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(WORKERS)]}
     workers = []
     for index in range(WORKERS):
@@ -111,11 +120,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.result:
         return work(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        result = os.path.join(folder, "result")
-        run_all(result)
-        with open(result) as file:
-            recorded = json.load(file)
+    recorded = run_all()
     workload = os.path.basename(arguments.workload)[: -len(".csv")]
     print(json.dumps({
         **recorded, "workload": workload, "workers": WORKERS, "bytes_per_pack": int(arguments.pack_mb * 2**20),
