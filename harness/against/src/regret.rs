@@ -248,17 +248,22 @@ pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
     }
     let promises = || rows.iter().filter_map(RegretRow::is_kept);
     let kept = |kept: &bool| *kept;
-    let points = |row: &RegretRow| Some(100.0 * (row.promised_high? - row.promised_low?));
     let promised = rows.iter().filter(|row| row.is_kept().is_some());
-    let width = median(promised.filter_map(points).collect());
+    let width = median(promised.filter_map(RegretRow::width).collect());
     line(format!(
         "promised gains: {} of {} intervals contain what was measured{}",
         promises().filter(kept).count(),
         promises().count(),
         width.map_or(String::new(), |width| format!(
-            "; they are {width:.1} points wide in the median"
+            "; they are {width:.1} points of the saving wide in the median"
         )),
     ));
+    let nearly =
+        rows.iter().filter(|row| row.is_kept() == Some(false) && row.is_near() == Some(true));
+    match nearly.count() {
+        0 => {}
+        near => line(format!("intervals of {near} others overlap with that of what was measured")),
+    }
     let is_as_then = |row: &&RegretRow| row.is_as_then() == Some(true);
     let as_then = || rows.iter().filter(is_as_then).filter_map(RegretRow::is_kept);
     if rows.iter().any(|row| row.is_as_then() == Some(false)) {
@@ -291,6 +296,9 @@ impl RegretRow {
         {
             write!(words, "; gain {promised:.2} [{low:.2}, {high:.2}], measured {measured:.2}")
                 .expect("texts grow");
+            if let (Some(low), Some(high)) = (self.measured_low, self.measured_high) {
+                write!(words, " [{low:.2}, {high:.2}]").expect("texts grow");
+            }
             if let Some(engine) = self.engine {
                 write!(words, ", in the engine {engine:.2}").expect("texts grow");
             }
@@ -314,6 +322,16 @@ impl RegretRow {
     /// Whether what was measured lies in the promised interval.
     fn is_kept(&self) -> Option<bool> {
         Some((self.promised_low?..=self.promised_high?).contains(&self.measured?))
+    }
+
+    /// Whether the promised interval and that of what was measured overlap.
+    fn is_near(&self) -> Option<bool> {
+        Some(self.measured_low? <= self.promised_high? && self.promised_low? <= self.measured_high?)
+    }
+
+    /// How wide the promised interval is, in points of the share of the default's step that is saved.
+    fn width(&self) -> Option<f64> {
+        Some(100.0 * (1.0 / self.promised_low? - 1.0 / self.promised_high?))
     }
 
     /// Whether the gain in the engine, measured beside Horovod, lies in the promised interval. Otherwise the machine has

@@ -197,16 +197,17 @@ impl Nested {
 /// Shorter blocks do not show their autocorrelation.
 pub const CORRELATED_MIN: usize = 20;
 
-/// How many samples of a block tell as much as one independent sample, from their correlation with the next.
-fn samples_for_one(block: &[f64]) -> f64 {
-    let correlation = autocorrelation(block).unwrap_or(0.0).clamp(0.0, 0.99);
+/// How many of these samples, in the order of time, tell as much as one independent sample, from their correlation with the
+/// next: 1 where they are independent.
+pub fn samples_for_one(samples: &[f64]) -> f64 {
+    let correlation = autocorrelation(samples).clamp(0.0, 0.99);
     (1.0 + correlation) / (1.0 - correlation)
 }
 
-/// The correlation of values with the next ones, if they are enough; without its bias towards negative values.
-fn autocorrelation(values: &[f64]) -> Option<f64> {
-    if values.len() < CORRELATED_MIN {
-        return None;
+/// The correlation of values with the next ones, without its bias towards negative values; 0 for fewer than two.
+fn autocorrelation(values: &[f64]) -> f64 {
+    if values.len() < 2 {
+        return 0.0;
     }
     let count = values.len() as f64;
     // Ranks: a single late step would hide how the others follow each other.
@@ -216,7 +217,7 @@ fn autocorrelation(values: &[f64]) -> Option<f64> {
     order.iter().enumerate().for_each(|(rank, &at)| ranks[at] = rank as f64 - (count - 1.0) / 2.0);
     let squares: f64 = ranks.iter().map(|rank| rank * rank).sum();
     let products: f64 = ranks.windows(2).map(|pair| pair[0] * pair[1]).sum();
-    Some(products / squares + 1.0 / count)
+    products / squares + 1.0 / count
 }
 
 /// The interval of the median of all samples, by a bootstrap over units.

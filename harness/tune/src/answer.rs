@@ -2,8 +2,9 @@
 //!
 //! Rounds pair the settings: in each, every one was measured once, in random order. The logarithms of the ratios of
 //! a pair's step times are symmetric around that of the true ratio. The interval is that of Wilcoxon's signed-rank test,
-//! which a few disturbed blocks hardly widen; of fewer rounds than it needs, Student's t. None of these blocks had a
-//! part in the choice.
+//! which a few disturbed blocks hardly widen; of fewer rounds than it needs, Student's t. Both take rounds for independent.
+//! Where the machine changes its speed slowly, a round is like the one before, and the interval is wider by the root of the
+//! number of rounds that tell as much as one. None of these blocks had a part in the choice.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::found::{Found, MARGIN};
 use results::levels::segments;
+use results::nested::samples_for_one;
 use results::rank_tests::{Estimate, signed_rank};
 use results::statistics::{CONFIDENCE, median};
 
@@ -46,6 +48,14 @@ impl Ratio {
             _ => signed_rank(&logs)?,
         };
         Some(Ratio { ratio: value.exp(), low: low.exp(), high: high.exp() })
+    }
+
+    /// From the ratios of rounds in the order of time, which may be like those before; none for fewer than [`LEAST_ROUNDS`].
+    pub fn of_rounds(rounds: &[f64]) -> Option<Ratio> {
+        let Ratio { ratio, low, high } = Ratio::of(rounds)?;
+        let wider = samples_for_one(rounds).sqrt();
+        let end = |end: f64| ratio * (end / ratio).powf(wider);
+        Some(Ratio { ratio, low: end(low), high: end(high) })
     }
 
     /// How much less time the divisor takes, in parts of the dividend: nearest, least, most.
@@ -182,7 +192,7 @@ impl Answer {
             .iter()
             .flat_map(|round| round.keys().copied())
             .filter(|&other| other != choice)
-            .filter_map(|other| Some((other, Ratio::of(&pairs(other))?)))
+            .filter_map(|other| Some((other, Ratio::of_rounds(&pairs(other))?)))
             .collect();
         let step_s = times(choice);
         if step_s.len() < LEAST_ROUNDS {
@@ -258,6 +268,23 @@ mod tests {
         let disturbed = [&calm[..], &[2.0]].concat();
         let (calm, disturbed) = (Ratio::of(&calm).unwrap(), Ratio::of(&disturbed).unwrap());
         assert!(disturbed.high < calm.high + 0.02, "{disturbed:?}, {calm:?}");
+    }
+
+    /// Two levels, one after the other or in turns.
+    #[test]
+    fn rounds_that_are_like_those_before_tell_less() {
+        let noise = |at: usize| 0.002 * ((7 * at) % 5) as f64;
+        let level = |at: usize, is_high: bool| 1.2 + noise(at) + if is_high { 0.1 } else { 0.0 };
+        let slow: Vec<f64> = (0..16).map(|at| level(at, at / 8 == 1)).collect();
+        let quick: Vec<f64> = (0..16).map(|at| level(at, at % 2 == 1)).collect();
+        let width = |ratio: Ratio| (ratio.high / ratio.low).ln();
+        let wider = |rounds: &[f64]| {
+            let (alone, in_time) = (Ratio::of(rounds).unwrap(), Ratio::of_rounds(rounds).unwrap());
+            assert_eq!(alone.ratio, in_time.ratio);
+            width(in_time) / width(alone)
+        };
+        assert!((1.4..3.0).contains(&wider(&slow)), "{}", wider(&slow));
+        assert_eq!(wider(&quick), 1.0);
     }
 
     #[test]

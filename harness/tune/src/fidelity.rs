@@ -3,30 +3,46 @@
 //! A gain is the ratio of two step times. Where both were also measured with real Horovod, the engine's ratio can be
 //! compared with Horovod's (`kolo against horovod`, see `harness/against/README.md`). How far the two are apart, beyond the
 //! noise of that measurement, is part of every promised interval.
+//!
+//! The engine replays computation as time, as the steps of Horovod do, so nearly all of the distance is that of the exposed
+//! communication: what computation does not hide. Steps that hide all of it are much nearer to Horovod's than others.
 
 use super::answer::Ratio;
 
-/// How far the engine is from Horovod: of `results/reference/horovod`, by [`pair_error`] and [`share_error`].
+/// How far the engine is from Horovod: of `results/reference/horovod`, by [`step_errors`] and [`share_error`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fidelity {
-    /// For 95 % of pairs of settings of one model on the same ranks, the ratio of their step times in the engine and that in
-    /// Horovod differ by at most this factor, where every rank has a core.
-    pub pair_error: f64,
-    /// Where ranks share cores, the logarithm of the ratio is uncertain by this share of itself in addition.
+    /// How far steps are from Horovod's, where every rank has a core.
+    pub of_step: StepErrors,
+    /// Where ranks share cores, the logarithm of the ratio of two steps is uncertain by this share of itself in addition.
     pub share_error: f64,
     /// The number of cases behind it.
     pub cases: usize,
 }
 
+/// How far the engine's steps are from Horovod's, for 95 % of settings, in parts of the step: the root of the sum of both
+/// squares. What all settings of a model have in common is left out, since it is no part of their ratios.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepErrors {
+    /// Of any step.
+    pub hidden: f64,
+    /// In parts of the step's exposed communication.
+    pub exposed: f64,
+}
+
 /// Every rank has a core.
-const OWN_CORES: Fidelity = Fidelity { pair_error: 1.051, share_error: 0.0, cases: 32 };
+const OWN_CORES: Fidelity =
+    Fidelity { of_step: StepErrors { hidden: 0.004, exposed: 0.118 }, share_error: 0.0, cases: 32 };
 
 /// There are more ranks than cores: steps have two lengths, and in the engine more long ones follow large messages than in
 /// Horovod. Settings that take equally long are as near as elsewhere.
-const SHARED_CORES: Fidelity = Fidelity { share_error: 0.36, cases: 12, ..OWN_CORES };
+const SHARED_CORES: Fidelity = Fidelity { share_error: 0.32, cases: 12, ..OWN_CORES };
 
 /// The standard normal quantile of a two-sided 95 % interval.
 const DEVIATIONS: f64 = 1.96;
+
+/// Computation hides the communication of a step whose exposed share is smaller.
+const HIDDEN: f64 = 0.05;
 
 /// The engine's step of a setting in parts of Horovod's, measured over blocks: the mean of the logarithms, and its standard
 /// error.
@@ -38,48 +54,73 @@ pub struct Distance {
     pub error: f64,
     /// The mean of the logarithms of the engine's step.
     pub step_log: f64,
+    /// The exposed share of the engine's step, 0 to 1.
+    pub exposed: f64,
 }
 
-/// How far the engine's ratio of two settings is from Horovod's: the factor that 95 % of pairs within the groups do not
-/// exceed, and the number of cases. `groups` holds settings that were compared in one run. None without a pair.
+impl StepErrors {
+    /// Of a step with this exposed share.
+    pub fn of(self, exposed: f64) -> f64 {
+        self.hidden.hypot(self.exposed * exposed)
+    }
+}
+
+/// How far the engine's steps are from Horovod's, and the number of cases. `groups` holds settings that were compared in one
+/// run. None without a pair.
 ///
+/// The error of any step is that of steps that hide their communication (0 without a pair of them).
+pub fn step_errors(groups: &[Vec<Distance>]) -> Option<(StepErrors, usize)> {
+    let are_hidden = |group: &Vec<Distance>| {
+        group.iter().copied().filter(|it| it.exposed < HIDDEN).collect::<Vec<Distance>>()
+    };
+    let of_hidden: Vec<Vec<Distance>> = groups.iter().map(are_hidden).collect();
+    let hidden = beyond_noise(&of_hidden, |error, _| error).unwrap_or(0.0);
+    let exposed =
+        beyond_noise(groups, |exposed, it| StepErrors { hidden, exposed }.of(it.exposed))?;
+    let cases = groups.iter().map(Vec::len).filter(|&count| count > 1).sum();
+    Some((StepErrors { hidden, exposed }, cases))
+}
+
 /// Distances of a group vary around their mean for two reasons: the noise of each measurement, which is known, and the
-/// engine. The variance of the engine's part is that of Paule and Mandel, Consensus Values and Weighting Factors (1982): with
-/// it, the weighted squares of the deviations add up to their number of degrees of freedom.
-pub fn pair_error(groups: &[Vec<Distance>]) -> Option<(f64, usize)> {
+/// engine. The size of the engine's part, from which `of` computes that of each distance, is the one of Paule and Mandel,
+/// Consensus Values and Weighting Factors (1982): with it, the weighted squares of the deviations add up to their number of
+/// degrees of freedom. It is for 95 % of distances. None without a pair.
+fn beyond_noise(groups: &[Vec<Distance>], of: impl Fn(f64, &Distance) -> f64) -> Option<f64> {
     let groups = || groups.iter().filter(|group| group.len() > 1);
-    let cases: usize = groups().map(Vec::len).sum();
-    let freedom = (cases - groups().count()) as f64;
-    if freedom == 0.0 {
+    let freedom: usize = groups().map(|group| group.len() - 1).sum();
+    if freedom == 0 {
         return None;
     }
-    let squares = |variance: f64| groups().map(|group| weighted(group, variance)).sum::<f64>();
-    let (mut low, mut high) = (0.0, 1.0);
+    let squares = |size: f64| {
+        let variance = |it: &Distance| it.error.powi(2) + (of(size, it) / DEVIATIONS).powi(2);
+        groups().map(|group| weighted(group, variance)).sum::<f64>()
+    };
+    let (mut low, mut high) = (0.0, 2.0);
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
-        if squares(middle) > freedom { low = middle } else { high = middle }
+        if squares(middle) > freedom as f64 { low = middle } else { high = middle }
     }
-    Some(((DEVIATIONS * (2.0 * high).sqrt()).exp(), cases))
+    Some(high)
 }
 
-/// The squared deviations of a group from its mean, each in parts of its variance, if the engine's part of that is `variance`.
-fn weighted(group: &[Distance], variance: f64) -> f64 {
-    let weight = |it: &Distance| 1.0 / (it.error.powi(2) + variance);
+/// The squared deviations of a group from its mean, each in parts of its variance.
+fn weighted(group: &[Distance], variance: impl Fn(&Distance) -> f64) -> f64 {
+    let weight = |it: &Distance| 1.0 / variance(it);
     let mean = group.iter().map(|it| weight(it) * it.log).sum::<f64>()
         / group.iter().map(weight).sum::<f64>();
     group.iter().map(|it| weight(it) * (it.log - mean).powi(2)).sum()
 }
 
-/// How uncertain the logarithm of a ratio is beyond a pair's error and the noise, in parts of itself: 1.96 times the root of
-/// the mean square of differences over that of logarithms of ratios, over all pairs within the groups. 0 without a pair.
-pub fn share_error(groups: &[Vec<Distance>], pair_error: f64) -> f64 {
-    let of_pair = (pair_error.ln() / DEVIATIONS).powi(2);
+/// How uncertain the logarithm of a ratio is beyond the errors of its steps and the noise, in parts of itself: 1.96 times the
+/// root of the mean square of differences over that of logarithms of ratios, over all pairs within the groups. 0 without a
+/// pair.
+pub fn share_error(groups: &[Vec<Distance>], of_step: StepErrors) -> f64 {
+    let variance = |it: &Distance| it.error.powi(2) + (of_step.of(it.exposed) / DEVIATIONS).powi(2);
     let (mut beyond, mut ratios) = (0.0, 0.0);
     for group in groups {
         for (at, one) in group.iter().enumerate() {
             for other in &group[at + 1..] {
-                let noise = one.error.powi(2) + other.error.powi(2);
-                beyond += (one.log - other.log).powi(2) - noise - of_pair;
+                beyond += (one.log - other.log).powi(2) - variance(one) - variance(other);
                 ratios += (one.step_log - other.step_log).powi(2);
             }
         }
@@ -93,12 +134,17 @@ impl Fidelity {
         if are_sharing { SHARED_CORES } else { OWN_CORES }
     }
 
+    /// The factor that 95 % of pairs of steps with these exposed shares do not exceed, where the ratio of the two is this.
+    pub fn of_pair(self, ratio: f64, exposed: [f64; 2]) -> f64 {
+        let [one, other] = exposed.map(|exposed| self.of_step.of(exposed));
+        one.hypot(other).hypot(self.share_error * ratio.ln()).exp()
+    }
+
     /// The interval of a ratio for what a user of Horovod will see: of the measurement and of the engine's distance
     /// together, taken for independent. The noise of a user's own measurement is not included.
-    pub fn for_horovod(self, ratio: &Ratio) -> Ratio {
+    pub fn for_horovod(self, ratio: &Ratio, exposed: [f64; 2]) -> Ratio {
         let measured = (ratio.high / ratio.low).sqrt().ln();
-        let of_engine = self.pair_error.ln().hypot(self.share_error * ratio.ratio.ln());
-        let half = measured.hypot(of_engine).exp();
+        let half = measured.hypot(self.of_pair(ratio.ratio, exposed).ln()).exp();
         Ratio { ratio: ratio.ratio, low: ratio.ratio / half, high: ratio.ratio * half }
     }
 }
@@ -120,6 +166,29 @@ mod tests {
         oversubscribed: bool,
     }
 
+    /// The part of `provenance.json` that counts here: the configurations by name, each a map of one.
+    #[derive(Deserialize)]
+    struct Provenance {
+        config: Configs,
+    }
+
+    #[derive(Deserialize)]
+    struct Configs {
+        configs: Vec<BTreeMap<String, Config>>,
+    }
+
+    #[derive(Deserialize)]
+    struct Config {
+        step: Step,
+    }
+
+    #[derive(Deserialize)]
+    struct Step {
+        forward_ms: f64,
+        backward_ms: f64,
+        optimizer_ms: f64,
+    }
+
     #[derive(Deserialize)]
     struct Block {
         case: String,
@@ -135,8 +204,19 @@ mod tests {
         csv::Reader::from_path(path).unwrap().into_deserialize().map(Result::unwrap).collect()
     }
 
+    /// Milliseconds of computation in a step, by configuration.
+    fn computation_ms(run: &Path) -> BTreeMap<String, f64> {
+        let text = std::fs::read_to_string(run.join("provenance.json")).unwrap();
+        let Provenance { config: Configs { configs } } = serde_json::from_str(&text).unwrap();
+        let of_step = |Config { step }| step.forward_ms + step.backward_ms + step.optimizer_ms;
+        configs.into_iter().flatten().map(|(name, config)| (name, of_step(config))).collect()
+    }
+
     /// Of each case, from the blocks that all three have.
-    fn distances(blocks: &[Block]) -> BTreeMap<String, Distance> {
+    fn distances(
+        blocks: &[Block],
+        computation_ms: &BTreeMap<String, f64>,
+    ) -> BTreeMap<String, Distance> {
         let mut steps: BTreeMap<(&str, usize), BTreeMap<&str, f64>> = BTreeMap::new();
         for Block { case, block, engine, step_ms } in blocks {
             let of_block = steps.entry((case, *block)).or_default();
@@ -147,23 +227,29 @@ mod tests {
             let log = of["kolo"] - (of["horovod"] + of["control"]) / 2.0;
             logs.entry(case.into()).or_default().push((log, of["kolo"]));
         }
-        let distance = |logs: Vec<(f64, f64)>| {
+        let distance = |case: &str, logs: Vec<(f64, f64)>| {
             let count = logs.len() as f64;
             let log = logs.iter().map(|(log, _)| log).sum::<f64>() / count;
             let step_log = logs.iter().map(|(_, step)| step).sum::<f64>() / count;
             let square = logs.iter().map(|(it, _)| (it - log).powi(2)).sum::<f64>() / (count - 1.0);
-            Distance { log, error: (square / count).sqrt(), step_log }
+            let (config, _) = case.split_once(':').unwrap();
+            let exposed = 1.0 - computation_ms[config] / step_log.exp();
+            Distance { log, error: (square / count).sqrt(), step_log, exposed }
         };
-        logs.into_iter().map(|(case, logs)| (case, distance(logs))).collect()
+        let distances = logs.into_iter().map(|(case, logs)| {
+            let distance = distance(&case, logs);
+            (case, distance)
+        });
+        distances.collect()
     }
 
     #[test]
-    fn the_error_of_pairs_is_that_of_the_reference_results() {
+    fn the_error_of_steps_is_that_of_the_reference_results() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference/horovod");
         let mut groups: BTreeMap<(bool, PathBuf, String), Vec<Distance>> = BTreeMap::new();
         for run in std::fs::read_dir(folder).unwrap() {
             let run = run.unwrap().path();
-            let distances = distances(&rows(&run.join("blocks.csv")));
+            let distances = distances(&rows(&run.join("blocks.csv")), &computation_ms(&run));
             for Case { case, group, oversubscribed } in rows(&run.join("comparison.csv")) {
                 if !LEFT_OUT.iter().any(|name| group.starts_with(name)) {
                     let key = (oversubscribed, run.clone(), group);
@@ -176,70 +262,102 @@ mod tests {
             groups.map(|(_, group)| group.clone()).collect()
         };
         let (own, sharing) = (of(false), of(true));
-        let (error, cases) = pair_error(&own).unwrap();
-        assert_eq!(
-            (format!("{error:.3}"), cases),
-            (OWN_CORES.pair_error.to_string(), OWN_CORES.cases)
-        );
-        let share = share_error(&sharing, OWN_CORES.pair_error);
+        let (errors, cases) = step_errors(&own).unwrap();
+        let rounded = |error: f64| (1e3 * error).round() / 1e3;
+        let errors =
+            StepErrors { hidden: rounded(errors.hidden), exposed: rounded(errors.exposed) };
+        assert_eq!((errors, cases), (OWN_CORES.of_step, OWN_CORES.cases));
+        let share = share_error(&sharing, errors);
         let cases = sharing.iter().map(Vec::len).sum::<usize>();
         let expected = (SHARED_CORES.share_error.to_string(), SHARED_CORES.cases);
         assert_eq!((format!("{share:.2}"), cases), expected);
-        assert!(share_error(&own, OWN_CORES.pair_error) < 0.1, "it is of ranks that share cores");
+        let of_own = share_error(&own, errors);
+        assert!(of_own < 0.1, "{of_own} of ranks that have a core each");
     }
 
     fn exact(log: f64) -> Distance {
-        Distance { log, error: 0.0, step_log: 0.0 }
+        Distance { log, error: 0.0, step_log: 0.0, exposed: 0.5 }
+    }
+
+    /// All of it is that of exposed communication.
+    fn exposed(groups: &[Vec<Distance>]) -> f64 {
+        let (errors, _) = step_errors(groups).unwrap();
+        assert_eq!(errors.hidden, 0.0);
+        errors.exposed
     }
 
     #[test]
-    fn errors_of_pairs_are_of_settings_of_the_same_group() {
-        assert_eq!(pair_error(&[]), None);
-        assert_eq!(pair_error(&[vec![exact(2.0)], vec![exact(1.0)]]), None, "no pair");
+    fn errors_of_steps_are_around_the_mean_of_a_group() {
+        assert_eq!(step_errors(&[]), None);
+        assert_eq!(step_errors(&[vec![exact(2.0)], vec![exact(1.0)]]), None, "no pair");
         // Two settings that are 0.01 apart in each group; the means of groups do not matter.
         let group = |mean: f64| vec![exact(mean - 0.005), exact(mean + 0.005)];
-        let (error, cases) = pair_error(&[group(0.1), group(5.0), vec![exact(9.0)]]).unwrap();
-        assert_eq!(cases, 4, "one alone has no pair");
-        assert!((error.ln() / (1.96 * 0.01) - 1.0).abs() < 1e-12, "a factor either way: {error}");
+        let groups = [group(0.1), group(5.0), vec![exact(9.0)]];
+        assert_eq!(step_errors(&groups).unwrap().1, 4, "one alone has no pair");
+        // The variance of each group is 0.01^2 / 2, and half of a step is exposed.
+        let expected = 2.0 * 1.96 * 0.01 / 2.0_f64.sqrt();
+        assert!((exposed(&groups) / expected - 1.0).abs() < 1e-9, "{}", exposed(&groups));
+    }
+
+    #[test]
+    fn steps_that_hide_communication_are_nearer() {
+        let pair = |log: f64, exposed: f64| {
+            [-log, log].map(|log| Distance { log, error: 0.0, step_log: 0.0, exposed })
+        };
+        let group = |pairs: [[Distance; 2]; 2]| vec![pairs.concat()];
+        let (errors, _) = step_errors(&group([pair(0.001, 0.0), pair(0.02, 0.5)])).unwrap();
+        let hidden = 1.96 * 0.001 * 2.0_f64.sqrt();
+        assert!((errors.hidden / hidden - 1.0).abs() < 1e-9, "{errors:?}");
+        assert!((0.05..0.15).contains(&errors.exposed), "{errors:?}");
+        let twice = step_errors(&group([pair(0.001, 0.0), pair(0.04, 1.0)])).unwrap().0;
+        assert!((twice.exposed / errors.exposed - 1.0).abs() < 0.01, "{twice:?} {errors:?}");
+        let of_step = StepErrors { hidden: 0.0, exposed: 0.06 };
+        let fidelity = Fidelity { of_step, share_error: 0.0, cases: 2 };
+        assert_eq!(fidelity.of_pair(1.5, [0.0, 0.0]), 1.0);
+        assert!((fidelity.of_pair(1.5, [0.0, 0.5]).ln() - 0.03).abs() < 1e-12);
+        assert!((fidelity.of_pair(1.5, [0.6, 0.8]).ln() - 0.06).abs() < 1e-12);
     }
 
     #[test]
     fn ratios_that_are_exaggerated_are_uncertain_by_a_share_of_themselves() {
         // The engine's ratios are Horovod's to the power of 1.25.
-        let of = |step_log: f64| Distance { log: 0.2 * step_log, error: 0.0, step_log };
+        let of = |step_log: f64| Distance { step_log, ..exact(0.2 * step_log) };
         let groups = [vec![of(0.0), of(0.5)], vec![of(3.0), of(3.1), of(2.0)]];
-        assert!((share_error(&groups, 1.0) - 1.96 * 0.2).abs() < 1e-12);
-        assert_eq!(share_error(&groups, 2.0), 0.0, "it is within a pair's error");
-        assert_eq!(share_error(&[vec![of(1.0)]], 1.0), 0.0, "no pair");
+        let with = |exposed: f64| StepErrors { hidden: 0.0, exposed };
+        assert!((share_error(&groups, with(0.0)) - 1.96 * 0.2).abs() < 1e-12);
+        assert_eq!(share_error(&groups, with(1.0)), 0.0, "it is within the errors of steps");
+        assert_eq!(share_error(&[vec![of(1.0)]], with(0.0)), 0.0, "no pair");
     }
 
     #[test]
     fn noise_is_no_error_of_the_engine() {
         let noisy = |error: f64| -> Vec<Distance> {
-            [-0.05, 0.05, 0.02].map(|log| Distance { log, error, step_log: 0.0 }).into()
+            [-0.05, 0.05, 0.02].map(|log| Distance { error, ..exact(log) }).into()
         };
-        let beyond = |error: f64| pair_error(&[noisy(error)]).unwrap().0;
-        assert!(beyond(0.1) < 1.0001, "all of it is noise: {}", beyond(0.1));
-        assert!(beyond(0.02) < beyond(0.0) && beyond(0.02) > 1.05, "{}", beyond(0.02));
+        let beyond = |error: f64| exposed(&[noisy(error)]);
+        assert!(beyond(0.1) < 1e-4, "all of it is noise: {}", beyond(0.1));
+        assert!(beyond(0.02) < beyond(0.0) && beyond(0.02) > 0.1, "{}", beyond(0.02));
         // What is known well counts more.
         let mut group = noisy(0.01);
-        group.push(Distance { log: 0.5, error: 1.0, step_log: 0.0 });
-        assert!(pair_error(&[group]).unwrap().0 < 1.02 * beyond(0.01));
+        group.push(Distance { error: 1.0, ..exact(0.5) });
+        assert!(exposed(&[group]) < 1.02 * beyond(0.01));
     }
 
     #[test]
     fn an_interval_grows_by_the_engines_distance() {
-        let fidelity = Fidelity { pair_error: 1.067, share_error: 0.0, cases: 18 };
-        let narrow = fidelity.for_horovod(&Ratio { ratio: 1.2, low: 1.2, high: 1.2 });
-        assert!((narrow.high / 1.2 - 1.067).abs() < 1e-12);
-        let wide = fidelity.for_horovod(&Ratio { ratio: 1.2, low: 0.6, high: 2.4 });
+        let of_step = StepErrors { hidden: 0.0, exposed: 0.067 };
+        let fidelity = Fidelity { of_step, share_error: 0.0, cases: 18 };
+        let (exposed, error) = ([0.6, 0.8], 0.067);
+        let narrow = fidelity.for_horovod(&Ratio { ratio: 1.2, low: 1.2, high: 1.2 }, exposed);
+        assert!(((narrow.high / 1.2).ln() - error).abs() < 1e-12);
+        let wide = fidelity.for_horovod(&Ratio { ratio: 1.2, low: 0.6, high: 2.4 }, exposed);
         assert!(wide.low < 0.6 && wide.low > 0.59 && wide.high < 2.45, "{wide:?}");
         // Where ranks share cores, by how much depends on the ratio.
         let sharing = Fidelity { share_error: 0.4, ..fidelity };
         let of = |ratio: f64| {
-            sharing.for_horovod(&Ratio { ratio, low: ratio, high: ratio }).high / ratio
+            sharing.for_horovod(&Ratio { ratio, low: ratio, high: ratio }, exposed).high / ratio
         };
-        assert!((of(1.0) - 1.067).abs() < 1e-12);
-        assert!((of(2.0).ln() - 1.067_f64.ln().hypot(0.4 * 2.0_f64.ln())).abs() < 1e-12);
+        assert!((of(1.0).ln() - error).abs() < 1e-12);
+        assert!((of(2.0).ln() - error.hypot(0.4 * 2.0_f64.ln())).abs() < 1e-12);
     }
 }

@@ -199,16 +199,27 @@ impl Report<'_> {
         Fidelity::of(self.is_oversubscribed())
     }
 
-    /// The ratio with the interval that holds for what its readers will see.
-    pub(super) fn promised(&self, ratio: &Ratio) -> Ratio {
-        if self.is_for_horovod() { self.fidelity().for_horovod(ratio) } else { *ratio }
+    /// The step of another setting over that of the choice, with the interval that holds for what its readers will see.
+    pub(super) fn promised(&self, answer: &Answer, ratio: &Ratio) -> Ratio {
+        if self.is_for_horovod() {
+            self.fidelity().for_horovod(ratio, self.exposed(answer, ratio))
+        } else {
+            *ratio
+        }
+    }
+
+    /// The shares of the choice's step and of the other's that computation does not hide.
+    fn exposed(&self, answer: &Answer, ratio: &Ratio) -> [f64; 2] {
+        let computation_s =
+            self.tuned.fresh.get(&answer.choice).map_or(0.0, |row| 1e-6 * row.bound_us);
+        [1.0, ratio.ratio].map(|steps| (1.0 - computation_s / (steps * answer.step_s)).max(0.0))
     }
 
     fn verdict(&self, answer: &Answer) -> String {
         let (name, reference) = (self.name(answer.choice), self.reference);
         let step_ms = 1e3 * answer.step_s;
         let against = self.grid.space.defaults.first().and_then(|at| answer.others.get(at));
-        let saves = against.map_or(String::new(), |ratio| saved(&self.promised(ratio)));
+        let saves = against.map_or(String::new(), |ratio| saved(&self.promised(answer, ratio)));
         let costs_ms = against.map_or(0.0, |ratio| step_ms * (ratio.ratio - 1.0));
         match (answer.verdict, against) {
             (Verdict::Change, Some(_)) => {
@@ -324,19 +335,22 @@ impl Report<'_> {
             );
         }
         if self.is_for_horovod() {
-            let Fidelity { pair_error, share_error, cases } = self.fidelity();
-            let sharing = match share_error {
-                0.0 => String::new(),
-                share => format!(
-                    " where each rank has a core; ranks share cores here, which adds {:.0} % of the ratio's logarithm",
-                    100.0 * share
-                ),
-            };
+            let fidelity = self.fidelity();
+            let default = self.grid.space.defaults.first().and_then(|at| answer.others.get(at));
+            let error = default.map_or(String::new(), |ratio| {
+                let error = fidelity.of_pair(ratio.ratio, self.exposed(answer, ratio));
+                let sharing = if fidelity.share_error > 0.0 { ", where ranks share cores" } else { "" };
+                format!(
+                    " ({:.1} % here{sharing}: 95 % of pairs of settings that hide as much communication are within it, from {} \
+                     cases)",
+                    100.0 * (error - 1.0),
+                    fidelity.cases,
+                )
+            });
             let _ = writeln!(
                 text,
-                "  these intervals hold for kolo's engine; that of the saving also covers the engine's error against Horovod \
-                 (at most {:.1} % for 95 % of pairs of settings{sharing}, from {cases} cases)",
-                100.0 * (pair_error - 1.0)
+                "  these intervals hold for kolo's engine; that of the saving also covers the engine's error against Horovod\
+                 {error}"
             );
         }
         let near = &answer.expected_tied;

@@ -177,7 +177,7 @@ impl Found {
         let rivals = self.best.iter().take(RIVALS).copied();
         let settings = compared(choice, defaults.chain(rivals), surface.blocks_left());
         let is_sure = |rounds: &[BTreeMap<usize, f64>], other: usize| {
-            Ratio::of(&paired(rounds, other, choice))
+            Ratio::of_rounds(&paired(rounds, other, choice))
                 .is_some_and(|ratio| (ratio.high / ratio.low).sqrt() <= 1.0 + SURE)
         };
         let fresh = self.rounds_of(settings, 0, true, surface, random, |rounds| {

@@ -118,7 +118,7 @@ pub struct Measured<'m, 's> {
 
 /// Rounds that compare settings are spread over so long: the memory of a shared machine was seen to change its speed by 20 %
 /// every half minute ...
-const SPREAD: Duration = Duration::from_secs(60);
+const SPREAD: Duration = Duration::from_secs(120);
 
 /// ... but not over more than this part of the time that is left ...
 const SPREAD_PART: f64 = 0.5;

@@ -114,15 +114,15 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     for line in [
         "first, best of 6 settings: 60.",
         "finished: 1250 steps, 100 s",
-        "change: 125 steps, 8 s; gain 1.50 [1.40, 1.60], measured 1.50, in the engine 1.45; 0.827 [0.827, 0.827] of autotune's step",
+        "change: 125 steps, 8 s; gain 1.50 [1.40, 1.60], measured 1.50 [1.50, 1.50], in the engine 1.45; 0.827 [0.827, 0.827] of autotune's step",
         "beside autotune's: shorter in 1 of 1 cases, longer in 0, no difference beyond the interval in 0",
         "autotune   8.5 MiB, 20 ms ",
         "kolo tune: regret 3.3 % in the median, 3.3 % at most",
-        "promised gains: 1 of 1 intervals contain what was measured; they are 20.0 points wide in the median",
+        "promised gains: 1 of 1 intervals contain what was measured; they are 8.9 points of the saving wide in the median",
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
     }
-    assert!(!text.contains("the machine has changed"), "{text}");
+    assert!(!text.contains("the machine has changed") && !text.contains("overlap"), "{text}");
     // Both gains are 1.2 times as large as they were.
     let changed: Vec<BlockRow> = blocks
         .iter()
@@ -133,6 +133,24 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
         .collect();
     let text = regret::text(&plan, &regret::rows(&plan, &named, &answers, &changed), &changed);
     for line in ["promised gains: 0 of 1", "lies in the interval, 0 of 0 contain"] {
+        assert!(text.contains(line), "{line}:\n{text}");
+    }
+    assert!(!text.contains("overlap"), "{text}");
+    // What is measured is 1.09 times as large, and varies by 10 %.
+    let noisy: Vec<BlockRow> = blocks
+        .iter()
+        .map(|row| match row.case.ends_with("/128MiB/1ms") && row.is_of(Runner::Horovod) {
+            true => {
+                let factor = if row.block % 2 == 0 { 1.14 } else { 1.04 };
+                BlockRow { step_ms: row.step_ms.map(|ms| factor * ms), ..row.clone() }
+            }
+            false => row.clone(),
+        })
+        .collect();
+    let text = regret::text(&plan, &regret::rows(&plan, &named, &answers, &noisy), &noisy);
+    for line in
+        ["promised gains: 0 of 1", "intervals of 1 others overlap with that of what was measured"]
+    {
         assert!(text.contains(line), "{line}:\n{text}");
     }
     // Without autotune kolo tune gets the steps that are asked for.

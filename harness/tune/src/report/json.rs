@@ -133,7 +133,7 @@ impl Report<'_> {
                     setting: setting(other),
                     name: self.name(other),
                     ratio,
-                    promised: self.promised(&ratio),
+                    promised: self.promised(answer, &ratio),
                     tied: answer.tied.contains(&other),
                 })
                 .collect()
