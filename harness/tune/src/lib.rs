@@ -8,6 +8,7 @@
 //! | [`model`] | costs of messages and negotiations, learned from blocks; the expected step time of other settings |
 //! | [`found`] | the state of a search: its blocks, and the expected time of every setting |
 //! | [`calm`] | rounds in which the machine was as fast as in most |
+//! | [`spread`] | rounds that are spread over a longer time |
 //! | [`search`] | selects the next settings to measure, and when to stop |
 //! | [`answer`] | the conclusion: the gain, its interval, and settings that are as good |
 //! | [`fidelity`] | how far the engine is from real Horovod, and what that adds to an interval |
@@ -30,6 +31,7 @@ pub mod regret;
 pub mod report;
 pub mod search;
 pub mod space;
+pub mod spread;
 pub mod surface;
 pub mod tuned;
 pub mod why;

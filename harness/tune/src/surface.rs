@@ -8,6 +8,7 @@ use rand::RngCore;
 use thiserror::Error;
 
 use super::grid::Grid;
+use super::spread::Spread;
 use measure::block::{Context, Position, block_of};
 use measure::case_result::row_of;
 use measure::executor::{BlockExecutor, BlockRequest, BlockResult};
@@ -110,28 +111,18 @@ pub struct Measured<'m, 's> {
     budget: Budget,
     blocks: BTreeMap<usize, Vec<Block>>,
     measured: usize,
-    /// When the rounds that compare settings began, and over how long they are spread.
-    spread: (Instant, Duration),
+    /// When the rounds that compare settings began, and how they are spread.
+    spread: Option<(Instant, Spread)>,
     /// How long nothing was measured, to spread them.
     rested: Duration,
 }
-
-/// Rounds that compare settings are spread over so long: the memory of a shared machine was seen to change its speed by 20 %
-/// every half minute ...
-const SPREAD: Duration = Duration::from_secs(120);
-
-/// ... but not over more than this part of the time that is left ...
-const SPREAD_PART: f64 = 0.5;
-
-/// ... nor over more than so many times what the search took.
-const SPREAD_FACTOR: u32 = 3;
 
 impl<'m, 's> Measured<'m, 's> {
     /// Nothing is measured yet.
     pub fn new(grid: &'m Grid, site: &'m mut Site<'s>, budget: Budget) -> Measured<'m, 's> {
         let (begun, blocks) = (Instant::now(), BTreeMap::new());
-        let (spread, rested) = ((begun, Duration::ZERO), Duration::ZERO);
-        Measured { grid, site, begun, budget, blocks, measured: 0, spread, rested }
+        let rested = Duration::ZERO;
+        Measured { grid, site, begun, budget, blocks, measured: 0, spread: None, rested }
     }
 
     /// A row for every setting that was measured, by setting.
@@ -255,14 +246,10 @@ impl Surface for Measured<'_, '_> {
 
     fn spread(&mut self, round: usize, rounds: usize) {
         let now = Instant::now();
-        if round == 0 {
-            let used = now - self.begun;
-            let left = self.budget.time.saturating_sub(used).mul_f64(SPREAD_PART);
-            self.spread = (now, SPREAD.min(left).min(SPREAD_FACTOR * used));
-        }
-        let (begun, length) = self.spread;
-        let due = begun + length.mul_f64(round as f64 / rounds.max(1) as f64);
-        let rest = due.saturating_duration_since(now);
+        let (used, time) = (now - self.begun, self.budget.time);
+        let spread = || (now, Spread::of(used, time.saturating_sub(used)));
+        let (first, spread) = *self.spread.get_or_insert_with(spread);
+        let rest = spread.rest(now - first, round, rounds);
         std::thread::sleep(rest);
         self.rested += rest;
     }

@@ -1,0 +1,60 @@
+//! Rounds that are spread over a longer time than they take.
+//!
+//! The memory of a shared machine was seen to change its speed by 20 % every half minute. Rounds that follow each other
+//! within seconds see one such speed, and those who use the answer see others.
+
+use std::time::Duration;
+
+/// Rounds are spread over so long ...
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// ... but not over more than this part of the time that is left ...
+const PART: f64 = 0.5;
+
+/// ... nor over more than so many times what the search took.
+const FACTOR: u32 = 3;
+
+/// How long rounds are spread over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread(Duration);
+
+impl Spread {
+    /// After a search that took so long, with so much time left.
+    pub fn of(used: Duration, left: Duration) -> Spread {
+        Spread(LONGEST.min(left.mul_f64(PART)).min(FACTOR * used))
+    }
+
+    /// How long to wait before this one of so many rounds, if the first began so long ago.
+    pub fn rest(self, ago: Duration, round: usize, rounds: usize) -> Duration {
+        let due = self.0.mul_f64(round as f64 / rounds.max(1) as f64);
+        due.saturating_sub(ago)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn rounds_are_spread_over_two_minutes_but_not_over_all_time() {
+        let of = |used: u64, left: u64| Spread::of(seconds(used), seconds(left)).0;
+        assert_eq!(of(60, 600), seconds(120));
+        assert_eq!(of(60, 100), seconds(50), "half of what is left");
+        assert_eq!(of(10, 600), seconds(30), "three times the search");
+        assert_eq!(of(10, 0), seconds(0));
+    }
+
+    #[test]
+    fn rounds_begin_at_equal_distances_unless_they_take_longer() {
+        let spread = Spread(seconds(100));
+        assert_eq!(spread.rest(seconds(0), 0, 20), seconds(0), "the first at once");
+        assert_eq!(spread.rest(seconds(2), 1, 20), seconds(3));
+        assert_eq!(spread.rest(seconds(50), 19, 20), seconds(45));
+        assert_eq!(spread.rest(seconds(9), 1, 20), seconds(0), "it is late");
+        assert_eq!(spread.rest(seconds(0), 0, 0), seconds(0));
+    }
+}
