@@ -246,35 +246,42 @@ pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
             count(Ratio::is_tie),
         ));
     }
-    let promises = || rows.iter().filter_map(RegretRow::is_kept);
-    let kept = |kept: &bool| *kept;
-    let promised = rows.iter().filter(|row| row.is_kept().is_some());
-    let width = median(promised.filter_map(RegretRow::width).collect());
-    line(format!(
+    promises(rows).into_iter().for_each(line);
+    text
+}
+
+/// How many promised gains Horovod showed, and how many of those that the machine still allowed.
+fn promises(rows: &[RegretRow]) -> Vec<String> {
+    let promised: Vec<(bool, &RegretRow)> =
+        rows.iter().filter_map(|row| Some((row.is_kept()?, row))).collect();
+    let kept = || promised.iter().filter(|(is_kept, _)| *is_kept);
+    let broken = || promised.iter().filter(|(is_kept, _)| !is_kept);
+    let width = median(promised.iter().filter_map(|(_, row)| row.width()).collect());
+    let mut lines = vec![format!(
         "promised gains: {} of {} intervals contain what was measured{}",
-        promises().filter(kept).count(),
-        promises().count(),
+        kept().count(),
+        promised.len(),
         width.map_or(String::new(), |width| format!(
             "; they are {width:.1} points of the saving wide in the median"
         )),
-    ));
-    let nearly =
-        rows.iter().filter(|row| row.is_kept() == Some(false) && row.is_near() == Some(true));
-    match nearly.count() {
-        0 => {}
-        near => line(format!("intervals of {near} others overlap with that of what was measured")),
-    }
-    let is_as_then = |row: &&RegretRow| row.is_as_then() == Some(true);
-    let as_then = || rows.iter().filter(is_as_then).filter_map(RegretRow::is_kept);
-    if rows.iter().any(|row| row.is_as_then() == Some(false)) {
-        line(format!(
-            "the machine has changed since some promises: where the engine's gain still lies in the interval, {} of {} \
-             contain what was measured",
-            as_then().filter(kept).count(),
-            as_then().count(),
+    )];
+    let overlapping = broken().filter(|(_, row)| row.overlaps() == Some(true)).count();
+    if overlapping > 0 {
+        lines.push(format!(
+            "other intervals that overlap with the one of what was measured: {overlapping} of {}",
+            broken().count()
         ));
     }
-    text
+    if rows.iter().any(|row| row.is_as_then() == Some(false)) {
+        let is_as_then = |(_, row): &&(bool, &RegretRow)| row.is_as_then() == Some(true);
+        lines.push(format!(
+            "the machine has changed since some promises: where the engine's gain still lies in the interval, {} of {} \
+             contain what was measured",
+            kept().filter(is_as_then).count(),
+            promised.iter().filter(is_as_then).count(),
+        ));
+    }
+    lines
 }
 
 impl RegretRow {
@@ -325,7 +332,7 @@ impl RegretRow {
     }
 
     /// Whether the promised interval and that of what was measured overlap.
-    fn is_near(&self) -> Option<bool> {
+    fn overlaps(&self) -> Option<bool> {
         Some(self.measured_low? <= self.promised_high? && self.promised_low? <= self.measured_high?)
     }
 

@@ -215,10 +215,27 @@ impl Report<'_> {
         [1.0, ratio.ratio].map(|steps| (1.0 - computation_s / (steps * answer.step_s)).max(0.0))
     }
 
+    /// The step of the first default over that of the choice, if both were compared.
+    fn default_over_choice<'a>(&self, answer: &'a Answer) -> Option<&'a Ratio> {
+        answer.others.get(self.grid.space.defaults.first()?)
+    }
+
+    /// The engine's error against Horovod in this ratio, in words.
+    fn engine_error(&self, answer: &Answer, ratio: &Ratio) -> String {
+        let fidelity = self.fidelity();
+        let error = fidelity.of_pair(ratio.ratio, self.exposed(answer, ratio));
+        let sharing = if fidelity.share_error > 0.0 { ", where ranks share cores" } else { "" };
+        format!(
+            " ({:.1} % here{sharing}: 95 % of pairs of settings that hide as much communication are within it, from {} cases)",
+            100.0 * (error - 1.0),
+            fidelity.cases,
+        )
+    }
+
     fn verdict(&self, answer: &Answer) -> String {
         let (name, reference) = (self.name(answer.choice), self.reference);
         let step_ms = 1e3 * answer.step_s;
-        let against = self.grid.space.defaults.first().and_then(|at| answer.others.get(at));
+        let against = self.default_over_choice(answer);
         let saves = against.map_or(String::new(), |ratio| saved(&self.promised(answer, ratio)));
         let costs_ms = against.map_or(0.0, |ratio| step_ms * (ratio.ratio - 1.0));
         match (answer.verdict, against) {
@@ -335,18 +352,8 @@ impl Report<'_> {
             );
         }
         if self.is_for_horovod() {
-            let fidelity = self.fidelity();
-            let default = self.grid.space.defaults.first().and_then(|at| answer.others.get(at));
-            let error = default.map_or(String::new(), |ratio| {
-                let error = fidelity.of_pair(ratio.ratio, self.exposed(answer, ratio));
-                let sharing = if fidelity.share_error > 0.0 { ", where ranks share cores" } else { "" };
-                format!(
-                    " ({:.1} % here{sharing}: 95 % of pairs of settings that hide as much communication are within it, from {} \
-                     cases)",
-                    100.0 * (error - 1.0),
-                    fidelity.cases,
-                )
-            });
+            let ratio = self.default_over_choice(answer);
+            let error = ratio.map_or(String::new(), |ratio| self.engine_error(answer, ratio));
             let _ = writeln!(
                 text,
                 "  these intervals hold for kolo's engine; that of the saving also covers the engine's error against Horovod\

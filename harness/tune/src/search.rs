@@ -10,8 +10,8 @@
 //! rounds are fitted together. In the end the finalists are measured in rounds of their own. Of those that tie with
 //! the fastest, the one with the fewest changes from the defaults is chosen, of these the one with the largest
 //! threshold, since fewer messages cost less with every rank. New rounds, spread over a longer time, compare it with the
-//! default, and with others if there are enough blocks. The answer uses only these rounds; they end when its intervals are narrow. Rounds in which the machine was much faster or slower than
-//! in most do not count.
+//! default, and with others if there are enough blocks. The answer uses only these rounds; they end when its intervals
+//! are narrow. Rounds in which the machine was much faster or slower than in most do not count.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Rounds that are spread over a longer time than they take.
 //!
-//! The memory of a shared machine was seen to change its speed by 20 % every half minute. Rounds that follow each other
-//! within seconds see one such speed, and those who use the answer see others.
+//! A virtual machine was seen to change the speed of its messages and copies by 15 to 20 %, for 10 s to three minutes each.
+//! Rounds that follow each other within seconds see one such speed, and training sees all of them.
 
 use std::time::Duration;
 
