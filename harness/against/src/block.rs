@@ -1,5 +1,6 @@
 //! The row of a block: one case, run once by one engine in processes of its own.
 
+use results::core_to_core::are_alike;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -58,11 +59,22 @@ pub struct BlockRow {
     pub emulated: Option<bool>,
     /// Ranks share cores; empty where the engine does not know.
     pub oversubscribed: Option<bool>,
+    /// The least latency between the first two processors while its steps ran, in nanoseconds; empty on a machine that is not
+    /// virtual, whose processors do not move.
+    pub core_to_core_ns_least: Option<f64>,
+    /// The largest one.
+    pub core_to_core_ns_most: Option<f64>,
     /// Wall time of the whole block in seconds, start of the processes included.
     pub block_s: f64,
 }
 
 impl BlockRow {
+    /// Whether the processors were that far apart all the time.
+    pub fn ran_at(&self, core_to_core_ns: f64) -> bool {
+        let mut both = [self.core_to_core_ns_least, self.core_to_core_ns_most].into_iter();
+        both.all(|ns| ns.is_some_and(|ns| are_alike(ns, core_to_core_ns)))
+    }
+
     /// Whether this runner ran it.
     pub fn is_of(&self, runner: Runner) -> bool {
         self.engine == runner.name()

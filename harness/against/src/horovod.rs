@@ -115,6 +115,8 @@ struct Reported {
     #[serde(default)]
     steps_ms: Vec<f64>,
     #[serde(default)]
+    moments_s: Option<[f64; 2]>,
+    #[serde(default)]
     busy_us: f64,
     #[serde(default)]
     hand_over_us: f64,
@@ -221,7 +223,8 @@ impl Engine for Horovod {
     }
 
     fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Steps, BlockError> {
-        Ok(Steps { times_ms: self.block_of(plan, case)?.steps_ms, shares: None })
+        let Reported { steps_ms: times_ms, moments_s, .. } = self.block_of(plan, case)?;
+        Ok(Steps { times_ms, moments_s, shares: None })
     }
 }
 

@@ -40,6 +40,12 @@ struct Sample {
 }
 
 #[derive(Deserialize)]
+struct Moment {
+    began_s: f64,
+    elapsed_s: f64,
+}
+
+#[derive(Deserialize)]
 struct Row {
     status: String,
     reason: String,
@@ -175,12 +181,14 @@ impl Engine for Kolo {
             return Err(BlockError::Result(format!("{}: {}", row.status, row.reason)));
         }
         let samples: Vec<Sample> = table(&results.join("samples.csv"))?;
+        let moments: Vec<Moment> = table(&results.join("conditions.csv"))?;
         let _ = fs::remove_dir_all(&folder);
+        let moments_s = moments.first().map(|it| [it.began_s, it.began_s + it.elapsed_s]);
         let times_ms = samples.into_iter().map(|sample| sample.time_us / 1e3).collect();
         let shares = rows
             .first()
             .map(|&Row { emulated, oversubscribed, .. }| Shares { emulated, oversubscribed });
-        Ok(Steps { times_ms, shares })
+        Ok(Steps { times_ms, moments_s, shares })
     }
 }
 

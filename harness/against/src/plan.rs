@@ -188,6 +188,15 @@ impl Plan {
         self.shuffled((0..self.cases.len()).filter(is_of_origin).collect(), origin as u64)
     }
 
+    /// One more block of each of these cases by Horovod, in random order.
+    pub fn again(&self, mut cases: Vec<usize>, block: usize) -> Vec<Turn> {
+        let mut random = ChaCha8Rng::seed_from_u64(self.seed());
+        random.set_stream(u64::MAX - block as u64);
+        cases.shuffle(&mut random);
+        let turn = |case| Turn { case, runner: Runner::Horovod, block };
+        cases.into_iter().map(turn).collect()
+    }
+
     fn shuffled(&self, cases: Vec<usize>, stream: u64) -> Vec<Turn> {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed());
         random.set_stream(stream);

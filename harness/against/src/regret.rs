@@ -2,6 +2,10 @@
 //!
 //! The regret of a setting is how much longer Horovod's step takes with it than with the best setting that Horovod ran:
 //! the answers, and all cases of the configuration. A best of many noisy medians is a little too short, for all alike.
+//!
+//! A hypervisor may move the processors of a virtual machine between cores that share a cache and cores that do not, which
+//! changes step times and gains. A promise holds for the distance at which it was measured, so that only blocks at that
+//! distance count, and Horovod runs more of them where some do not.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -47,6 +51,11 @@ pub struct RegretRow {
     pub step_ms_high: Option<f64>,
     /// How much longer it takes than the best of the settings, in percent.
     pub regret_percent: Option<f64>,
+    /// Blocks of Horovod with it that count.
+    pub blocks: usize,
+    /// Latency between the first two processors of a virtual machine during the rounds of the tuner's promise, in nanoseconds.
+    /// Only blocks at that latency count; empty if all count.
+    pub core_to_core_ns: Option<f64>,
     /// Its step over that of autotune's answer in the same blocks, with its 95 % interval.
     pub over_autotune: Option<f64>,
     /// See `over_autotune`.
@@ -120,6 +129,7 @@ pub fn rows(
         let Answer { origin, tuner, chosen, ref case } = *answer;
         let name = &plan.origins[origin].name;
         let Answers { autotune, kolo } = &answers[name];
+        let blocks = &of_origin(plan, origin, kolo.core_to_core_ns, blocks);
         let (conclusion, steps, seconds) = match (tuner, autotune) {
             (AUTOTUNE, &Some(Autotuned { finished, steps, seconds, .. })) => {
                 let conclusion = if finished { "finished" } else { "not finished" };
@@ -152,6 +162,8 @@ pub fn rows(
             fusion_threshold_mib: chosen.fusion_threshold_mib,
             cycle_time_ms: chosen.cycle_time_ms,
             is_cached: chosen.is_cached,
+            blocks: step.as_ref().map_or(0, |step| step.samples),
+            core_to_core_ns: kolo.core_to_core_ns,
             step_ms: step.as_ref().map(|step| rounded(step.p50)),
             step_ms_low: step
                 .as_ref()
@@ -181,31 +193,65 @@ pub fn rows(
     named.iter().map(row).collect()
 }
 
+/// The blocks of a configuration that ran where the processors were that far apart; all of them if that does not matter.
+fn of_origin<'b>(
+    plan: &Plan,
+    origin: usize,
+    core_to_core_ns: Option<f64>,
+    blocks: &'b [BlockRow],
+) -> Vec<&'b BlockRow> {
+    let cases = || plan.cases.iter().filter(|case| case.origin == origin);
+    let counts = |row: &&BlockRow| {
+        cases().any(|case| case.name == row.case) && core_to_core_ns.is_none_or(|ns| row.ran_at(ns))
+    };
+    blocks.iter().filter(counts).collect()
+}
+
+/// Cases of a configuration of which Horovod has run too few blocks that count.
+pub fn cases_with_few_blocks(
+    plan: &Plan,
+    origin: usize,
+    answers: &Answers,
+    blocks: &[BlockRow],
+) -> Vec<usize> {
+    let counted = of_origin(plan, origin, answers.kolo.core_to_core_ns, blocks);
+    let has_few = |&index: &usize| {
+        let case = &plan.cases[index];
+        let is_of = |row: &&&BlockRow| row.case == case.name && row.is_of(Runner::Horovod);
+        case.origin == origin && counted.iter().filter(is_of).count() < plan.blocks(case)
+    };
+    (0..plan.cases.len()).filter(has_few).collect()
+}
+
 /// Horovod's step of a case over blocks.
-fn step(case: &str, blocks: &[BlockRow]) -> Option<Summary> {
+fn step(case: &str, blocks: &[&BlockRow]) -> Option<Summary> {
     let of_case = blocks.iter().filter(|row| row.case == case && row.is_of(Runner::Horovod));
     Summary::of(&of_case.filter_map(|row| row.step_ms).collect::<Vec<_>>())
 }
 
 /// The fastest case of a configuration, and its step in ms.
-fn best<'p>(plan: &'p Plan, origin: usize, blocks: &[BlockRow]) -> Option<(&'p Compared, f64)> {
+fn best<'p>(plan: &'p Plan, origin: usize, blocks: &[&BlockRow]) -> Option<(&'p Compared, f64)> {
     let cases = plan.cases.iter().filter(|case| case.origin == origin);
     let steps = cases.filter_map(|case| Some((case, step(&case.name, blocks)?.p50)));
     steps.min_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
-/// The ratios of two cases that somebody ran, by block.
-fn pairs(over: &str, under: &str, runner: Runner, blocks: &[BlockRow]) -> Vec<f64> {
-    let of = |case: &str| -> BTreeMap<usize, f64> {
+/// The ratios of two cases that somebody ran, in the order of their blocks.
+fn pairs(over: &str, under: &str, runner: Runner, blocks: &[&BlockRow]) -> Vec<f64> {
+    let of = |case: &str| -> Vec<f64> {
         let rows = blocks.iter().filter(|row| row.case == case && row.is_of(runner));
-        rows.filter_map(|row| Some((row.block, row.step_ms?))).collect()
+        rows.filter_map(|row| row.step_ms).collect()
     };
-    let under = of(under);
-    of(over).into_iter().filter_map(|(block, ms)| Some(ms / under.get(&block)?)).collect()
+    of(over).into_iter().zip(of(under)).map(|(over, under)| over / under).collect()
 }
 
 /// The report.
-pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
+pub fn text(
+    plan: &Plan,
+    rows: &[RegretRow],
+    answers: &BTreeMap<String, Answers>,
+    blocks: &[BlockRow],
+) -> String {
     let mut text = String::new();
     let mut line = |words: String| writeln!(text, "{words}").expect("texts grow");
     plan.conditions.iter().for_each(|condition| line(format!("# {condition}")));
@@ -215,14 +261,22 @@ pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
             .into(),
     );
     for (index, origin) in plan.origins.iter().enumerate() {
-        let of_origin = || rows.iter().filter(|row| row.config == origin.name);
-        let Some((best, best_ms)) = best(plan, index, blocks) else { continue };
+        let core_to_core_ns = answers.get(&origin.name).and_then(|it| it.kolo.core_to_core_ns);
+        let counted = of_origin(plan, index, core_to_core_ns, blocks);
+        let Some((best, best_ms)) = best(plan, index, &counted) else { continue };
         let settings = plan.cases.iter().filter(|case| case.origin == index).count();
+        let all = of_origin(plan, index, None, blocks).len();
+        let there = core_to_core_ns.map_or(String::new(), |ns| {
+            format!(
+                "; {} of {all} blocks ran on processors {ns:.0} ns apart, and count",
+                counted.len()
+            )
+        });
         line(format!(
-            "{}, best of {settings} settings: {best_ms:.1} ms, {}",
+            "{}, best of {settings} settings: {best_ms:.1} ms, {}{there}",
             origin.name, best.name
         ));
-        for row in of_origin() {
+        for row in rows.iter().filter(|row| row.config == origin.name) {
             line(format!("  {}", row.in_words()));
         }
     }
@@ -288,7 +342,7 @@ impl RegretRow {
     fn in_words(&self) -> String {
         let RegretRow { tuner, fusion_threshold_mib: mib, cycle_time_ms: ms, .. } = self;
         let cache = if self.is_cached { "" } else { ", cache off" };
-        let step = self.step_ms.map_or("failed".into(), |ms| format!("{ms:.1} ms"));
+        let step = self.step_ms.map_or("no block".into(), |ms| format!("{ms:.1} ms"));
         let regret = self.regret_percent.map_or(String::new(), |regret| format!("{regret:+.1} %"));
         let short = |value: f64| (100.0 * value).round() / 100.0;
         let setting = format!("{} MiB, {} ms{cache}", short(*mib), short(*ms));

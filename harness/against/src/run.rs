@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use results::core_to_core::Watch;
 use results::error::RecordError;
 use results::record::{Appended, header, table};
 use results::statistics::Summary;
@@ -64,9 +65,16 @@ impl<'p> Run<'p> {
                 Runner::Kolo => &mut *kolo,
                 Runner::Horovod | Runner::Control => &mut *horovod,
             };
-            let start = Instant::now();
+            let (start, watch) = (Instant::now(), Watch::begin());
             let ended = engine.run(self.plan, case);
-            let row = self.row(self.rows.len(), turn, ended, start.elapsed().as_secs_f64());
+            let block_s = start.elapsed().as_secs_f64();
+            let moments_s = ended.as_ref().ok().and_then(|steps| steps.moments_s);
+            let seen = watch.and_then(|watch| watch.end(moments_s.unwrap_or([0.0, f64::MAX])));
+            let row = BlockRow {
+                core_to_core_ns_least: seen.map(|[least, _]| least),
+                core_to_core_ns_most: seen.map(|[_, most]| most),
+                ..self.row(self.rows.len(), turn, ended, block_s)
+            };
             let outcome = match row.step_ms {
                 Some(step_ms) => format!("{step_ms:.3} ms"),
                 None => format!("failed, the case is given up: {}", row.reason),
@@ -95,7 +103,7 @@ impl<'p> Run<'p> {
             ..BlockRow::default()
         };
         let failed = |reason: String| BlockRow { status: FAILED.into(), reason, ..row.clone() };
-        let Steps { times_ms, shares } = match ended {
+        let Steps { times_ms, shares, .. } = match ended {
             Ok(steps) => steps,
             Err(why) => return failed(why.to_string()),
         };

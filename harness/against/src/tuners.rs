@@ -93,6 +93,9 @@ pub struct Tuned {
     pub chosen: Chosen,
     /// The default's step in parts of the recommended setting's, as promised for Horovod: mean, 95 % interval.
     pub promised: Option<(f64, f64, f64)>,
+    /// The latency between two processors for which the promise holds, on a virtual machine whose processors move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_to_core_ns: Option<f64>,
 }
 
 /// Both answers for a configuration.
@@ -186,6 +189,8 @@ struct TuneJson {
     compared: Vec<ComparedSetting>,
     steps: usize,
     seconds: f64,
+    #[serde(default)]
+    core_to_core_ns: Option<f64>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -274,8 +279,8 @@ fn tuned(json: &TuneJson) -> Tuned {
     let default =
         json.compared.iter().find(|compared| compared.setting.chosen() == Chosen::default());
     let promised = default.map(|default| &default.promised).map(|it| (it.ratio, it.low, it.high));
-    let &TuneJson { steps, seconds, .. } = json;
-    Tuned { verdict: json.verdict.clone(), steps, seconds, chosen, promised }
+    let &TuneJson { steps, seconds, core_to_core_ns, .. } = json;
+    Tuned { verdict: json.verdict.clone(), steps, seconds, chosen, promised, core_to_core_ns }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::ops::Range;
 use crate::round_effect::{Round, RoundEffect};
 use results::block::Outline;
 use results::conditions::Conditions;
+use results::core_to_core::are_alike;
 use results::levels::{Segment, segments};
 use results::nested::Level;
 use results::provenance::time_of_day;
@@ -359,6 +360,14 @@ fn reasons(segments: &[Segment], conditions: &[&Conditions]) -> Vec<String> {
             "{then:.0} pages a block came from another node of the memory, and {usually:.0} otherwise"
         ));
     }
+    if let Some((then, usually)) = means(&|it| it.core_to_core_ns)
+        && !are_alike(then, usually)
+    {
+        found.push(format!(
+            "the hypervisor had moved the processors: a write took {then:.0} ns from one to another, and {usually:.0} ns \
+             otherwise"
+        ));
+    }
     if let Some((then, usually)) = means(&|it| it.preempted_per_s)
         && then > 2.0 * usually + 20.0
     {
@@ -500,6 +509,9 @@ mod tests {
         assert!(why.contains(expected), "{why}");
         for block in all.iter_mut().flatten() {
             block.conditions.as_mut().unwrap().others_share.get_or_insert(0.01);
+            let is_near = block.conditions.as_ref().unwrap().others_share == Some(0.5);
+            block.conditions.as_mut().unwrap().core_to_core_ns =
+                Some(if is_near { 40.0 } else { 190.0 });
         }
         let why = told(&all);
         assert!(
@@ -508,6 +520,9 @@ mod tests {
             ),
             "{why}"
         );
+        let moved =
+            "moved the processors: a write took 40 ns from one to another, and 190 ns otherwise; ";
+        assert!(why.contains(moved), "{why}");
     }
 
     #[test]

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::core_to_core::core_to_core_ns;
+
 /// The conditions of one block of one case; a field is empty where the system does not tell. Of a block on several nodes,
-/// each value from `others_share` on is that of the node where it is worst.
+/// each value from `others_share` to `numa_misses` is that of the node where it is worst.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Conditions {
@@ -37,6 +39,11 @@ pub struct Conditions {
     pub preempted_per_s: Option<f64>,
     /// Pages that a node of the memory had to give to processors of another one.
     pub numa_misses: Option<u64>,
+    /// Latency between the first two processors of rank 0's node in nanoseconds, before the block. Virtual machines only: their
+    /// processors move.
+    pub core_to_core_ns: Option<f64>,
+    /// The same after the block.
+    pub core_to_core_ns_after: Option<f64>,
     /// Nodes of the job that have told, that of rank 0 among them.
     pub nodes: usize,
     /// Of these, the one where others and the hypervisor took the largest share of the processors' time, from 0.
@@ -44,6 +51,11 @@ pub struct Conditions {
 }
 
 impl Conditions {
+    /// How far apart processors were, before the block and after it.
+    pub fn core_to_core(&self) -> Vec<f64> {
+        self.core_to_core_ns.into_iter().chain(self.core_to_core_ns_after).collect()
+    }
+
     /// The worst of these and of those of other nodes, by the places of the nodes in the job.
     fn and_of(self, others: &[(usize, Conditions)]) -> Conditions {
         let all = || [(0, &self)].into_iter().chain(others.iter().map(|(node, it)| (*node, it)));
@@ -100,12 +112,18 @@ pub struct Counters {
     major_faults: Option<u64>,
     preempted: Option<u64>,
     numa_misses: Option<u64>,
+    core_to_core_ns: Option<f64>,
     elsewhere: Elsewhere,
 }
 
 impl Counters {
     /// Reads them.
     pub fn now() -> Counters {
+        let core_to_core_ns = core_to_core_ns();
+        Counters { core_to_core_ns, ..Counters::read() }
+    }
+
+    fn read() -> Counters {
         let usage = usage();
         Counters {
             at: Instant::now(),
@@ -121,6 +139,7 @@ impl Counters {
                 let text = fs::read_to_string(format!("{path}/numastat")).ok()?;
                 text.lines().find_map(|line| line.strip_prefix("numa_miss "))?.parse().ok()
             }),
+            core_to_core_ns: None,
             elsewhere: Elsewhere::default(),
         }
     }
@@ -135,7 +154,10 @@ impl Counters {
 
     /// What has happened since, here and where other nodes have told.
     pub fn until_now(&self) -> Conditions {
-        self.until(&Counters::now()).and_of(&self.elsewhere.take())
+        // What measures the latency is not part of the block.
+        let now = Counters::read();
+        let now = Counters { core_to_core_ns: core_to_core_ns(), ..now };
+        self.until(&now).and_of(&self.elsewhere.take())
     }
 
     fn until(&self, now: &Counters) -> Conditions {
@@ -159,6 +181,8 @@ impl Counters {
             preempted_per_s: more(self.preempted, now.preempted)
                 .map(|count| rounded(count as f64 / elapsed.max(LEAST).as_secs_f64())),
             numa_misses: more(self.numa_misses, now.numa_misses),
+            core_to_core_ns: self.core_to_core_ns,
+            core_to_core_ns_after: now.core_to_core_ns,
             ..Conditions::default()
         }
     }
@@ -263,6 +287,7 @@ mod tests {
             major_faults: Some(3),
             preempted: Some(own),
             numa_misses: None,
+            core_to_core_ns: Some(own as f64),
             elsewhere: Elsewhere::default(),
         };
         let first = counters(before, 20);
@@ -273,6 +298,7 @@ mod tests {
         assert_eq!(conditions.steal_share, Some(0.05));
         assert_eq!((conditions.elapsed_s, conditions.preempted_per_s), (2.0, Some(15.0)));
         assert_eq!((conditions.major_faults, conditions.throttled), (Some(0), None));
+        assert_eq!(conditions.core_to_core(), [20.0, 50.0]);
     }
 
     /// Each value is that of the node where it is worst, and what a node told of an earlier block does not count.

@@ -8,6 +8,7 @@ pub mod compare;
 pub mod conclusion;
 pub mod conditions;
 pub mod config_kind;
+pub mod core_to_core;
 pub mod described;
 pub mod error;
 pub mod files;

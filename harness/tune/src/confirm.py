@@ -388,7 +388,9 @@ def work(arguments):
     for _ in range(arguments.warmup):
         step()
     gradients.is_timed = False
+    began_s = time.time()
     times = [step() for _ in range(arguments.steps)]
+    ended_s = time.time()
     busy_us = 1e6 * statistics.median(step.busy_s) / len(GRADIENTS)
     hand_over_us = statistics.median(gradients.hand_over_us or [0.0])
     take_back_us = statistics.median(gradients.take_back_us or [0.0])
@@ -405,7 +407,7 @@ def work(arguments):
         report_line({
             "step_ms": statistics.median(slowest), "min_ms": min(slowest), "max_ms": max(slowest),
             "steps": len(slowest), "ranks": hvd.size(), "device": step.device.type,
-            "steps_ms": slowest,
+            "steps_ms": slowest, "moments_s": [began_s, ended_s],
             # Per gradient, of the thread that hands them over: its time on a core until the backward
             # pass ends, the part of it in Horovod's call, and fetching a result.
             "busy_us": busy_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use results::core_to_core::are_alike;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::search::{FINALISTS, Task};
@@ -84,9 +85,20 @@ pub struct Found {
     pub fresh: Vec<BTreeMap<usize, f64>>,
     /// Rounds after the choice that do not count: how long settings took, in parts of the other rounds.
     pub disturbed: Vec<f64>,
+    /// How far apart the processors of a virtual machine were in the rounds that count, in nanoseconds.
+    pub core_to_core_ns: Option<f64>,
+    /// How far apart they were in other rounds after the choice, which do not count.
+    pub moved_ns: Vec<f64>,
 }
 
 impl Found {
+    /// Whether the processors of a virtual machine moved between the blocks.
+    pub(super) fn have_processors_moved(&self) -> bool {
+        let latencies = || self.blocks.values().flatten().flat_map(|it| &it.core_to_core_ns);
+        let are_elsewhere = |usual| latencies().any(|&ns| !are_alike(ns, usual));
+        !self.moved_ns.is_empty() || self.core_to_core_ns.is_some_and(are_elsewhere)
+    }
+
     /// Blocks that led to the choice, so far.
     pub(super) fn used(&self) -> usize {
         self.blocks.values().map(Vec::len).sum()

@@ -331,7 +331,8 @@ mod tests {
         let data = DataPlane::new(algorithm, &machine(), ranks, 0.0, Engine::Rounds).unwrap();
         let messages = (8..26).map(|log2| f64::from(log2).exp2());
         let messages = messages.map(|bytes| (bytes, 1.5 * data.time(bytes).at_s)).collect();
-        let observed = Observed { step_s: 0.1, messages, negotiation_s: 1e-4 };
+        let observed =
+            Observed { step_s: 0.1, messages, negotiation_s: 1e-4, ..Observed::default() };
         let default = grid.space.defaults[0];
         let found = Found { blocks: [(default, vec![observed])].into(), ..Found::default() };
         let answer = Answer {

@@ -197,6 +197,7 @@ mod tests {
             step_s: 1.0,
             messages: messages.to_vec(),
             negotiation_s,
+            ..Observed::default()
         };
         let blocks = [
             observed(&[(1000.0, 2e-3), (1001.0, 4e-3), (1002.0, 9e-3), (8000.0, 3e-3)], 1e-5),

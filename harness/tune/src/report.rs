@@ -330,6 +330,16 @@ impl Report<'_> {
                 range(disturbed)
             );
         }
+        let moved_ns = &self.tuned.found.moved_ns;
+        if let Some(usual_ns) = self.tuned.found.core_to_core_ns.filter(|_| !moved_ns.is_empty()) {
+            let _ = writeln!(
+                text,
+                "  ({} more rounds do not count, because the hypervisor had moved the processors: a write took {} ns from one \
+                 to the other, and {usual_ns:.0} ns in the rounds that count, for which the intervals hold)",
+                moved_ns.len(),
+                nanoseconds(moved_ns),
+            );
+        }
         let step_ms = format!("{:.1}", answer.step_s * 1e3);
         let _ = writeln!(text, "  {step_ms:>8} ms  {}", self.name(answer.choice));
         let mut others: Vec<(&usize, &Ratio)> = answer.others.iter().collect();
@@ -530,6 +540,13 @@ impl Report<'_> {
             sizes[0].recommended_ms.value,
         );
     }
+}
+
+/// The least and the largest of several latencies.
+fn nanoseconds(latencies_ns: &[f64]) -> String {
+    let least = latencies_ns.iter().copied().fold(f64::INFINITY, f64::min).round();
+    let most = latencies_ns.iter().copied().fold(0.0, f64::max).round();
+    if least == most { format!("{most}") } else { format!("{least} to {most}") }
 }
 
 /// The least and the largest of several factors.

@@ -19,7 +19,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::answer::{Ratio, paired};
-use super::calm::Calm;
+use super::calm::{Calm, Round};
 use super::found::{Blocks, Found, MARGIN, Point};
 use super::space::DOES_NOT_SCALE;
 use super::surface::Surface;
@@ -182,7 +182,7 @@ impl Found {
         };
         let fresh = self.rounds_of(settings, 0, true, surface, random, |rounds| {
             // Failed settings are not part of the last round.
-            let last = rounds.last().map(|round| round.keys().copied().collect::<Vec<_>>());
+            let last = rounds.last().map(|it| it.step_s.keys().copied().collect::<Vec<_>>());
             let last = last.unwrap_or_default();
             let mut others = last.iter().filter(|&&setting| setting != choice);
             let calm = Calm::of(rounds.to_vec()).rounds;
@@ -192,6 +192,7 @@ impl Found {
         })?;
         let calm = Calm::of(fresh);
         (self.fresh, self.disturbed) = (calm.rounds, calm.disturbed);
+        (self.core_to_core_ns, self.moved_ns) = (calm.core_to_core_ns, calm.moved_ns);
         self.best.retain(|setting| !self.failed.contains_key(setting));
         Ok(())
     }
@@ -229,8 +230,8 @@ impl Found {
         choice.into_iter().for_each(|choice| self.put_first(choice));
     }
 
-    /// Whole rounds, as long as more blocks are left than `until` and they are not `enough`: seconds by setting. They may be
-    /// spread over a longer time.
+    /// Whole rounds, as long as more blocks are left than `until` and they are not `enough`. They may be spread over a longer
+    /// time.
     fn rounds_of(
         &mut self,
         mut settings: Vec<usize>,
@@ -238,8 +239,8 @@ impl Found {
         are_spread: bool,
         surface: &mut dyn Surface,
         random: &mut ChaCha8Rng,
-        enough: impl Fn(&[BTreeMap<usize, f64>]) -> bool,
-    ) -> Result<Vec<BTreeMap<usize, f64>>, RecordError> {
+        enough: impl Fn(&[Round]) -> bool,
+    ) -> Result<Vec<Round>, RecordError> {
         let mut rounds = Vec::new();
         let more = |left: usize, settings: &[usize]| {
             left >= until + settings.len() && !settings.is_empty()
@@ -250,10 +251,13 @@ impl Found {
                 surface.spread(rounds.len(), most);
             }
             settings.shuffle(random);
-            let mut round = BTreeMap::new();
+            let mut round = Round::default();
             for &setting in &settings {
                 match surface.block(setting)? {
-                    Ok(observed) => drop(round.insert(setting, observed.step_s)),
+                    Ok(observed) => {
+                        round.step_s.insert(setting, observed.step_s);
+                        round.core_to_core_ns.extend(observed.core_to_core_ns);
+                    }
                     Err(why) => drop(self.failed.insert(setting, why)),
                 }
             }

@@ -24,7 +24,7 @@ use results::statistics::median;
 use training::outcome::{EngineError, Outcome};
 
 /// The result of one block of one setting.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     /// Median step time of the slowest rank, in seconds.
     pub step_s: f64,
@@ -32,6 +32,8 @@ pub struct Observed {
     pub messages: Vec<(f64, f64)>,
     /// Seconds of the control plane in a cycle with messages, waiting for late ranks not.
     pub negotiation_s: f64,
+    /// How far apart the processors of a virtual machine were before and after, in nanoseconds; empty on another machine.
+    pub core_to_core_ns: Vec<f64>,
 }
 
 /// Why a block has no result.
@@ -286,5 +288,7 @@ fn observed(
         .collect();
     let negotiation_s = median(negotiations).unwrap_or_default();
     let step = summary(&[block], |sample| sample.time_us).ok_or(BlockError::NoStep)?;
-    Ok(Observed { step_s: step.p50 * 1e-6, messages, negotiation_s })
+    let core_to_core_ns =
+        block.conditions.as_ref().map(Conditions::core_to_core).unwrap_or_default();
+    Ok(Observed { step_s: step.p50 * 1e-6, messages, negotiation_s, core_to_core_ns })
 }

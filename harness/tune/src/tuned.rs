@@ -59,8 +59,10 @@ impl Tuned {
         let unsteady = surface.unsteady();
         // Whether blocks after the choice were at another level than most of the search.
         let settings = found.fresh.first().map_or(0, BTreeMap::len);
-        let last = settings * (found.fresh.len() + found.disturbed.len());
-        let change = unsteady.as_ref().map_or(0.0, |unsteady| unsteady.of_last(last));
+        let last = settings * (found.fresh.len() + found.disturbed.len() + found.moved_ns.len());
+        // The level changes with the distance of processors. The answer holds for the distance that it names.
+        let unsteady_for = unsteady.as_ref().filter(|_| !found.have_processors_moved());
+        let change = unsteady_for.map_or(0.0, |unsteady| unsteady.of_last(last));
         let mut lost = None;
         if let Some(rounds) = exhaustive {
             let truth = exhaust(plan.cases.len(), rounds, &mut surface, &mut plan.random(1, 0))?;

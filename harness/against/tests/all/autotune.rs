@@ -110,7 +110,7 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     assert!(near(of("default").regret_percent, 55.0), "{found:?}");
     assert!(near(of("kolo tune").measured, 1.5) && of("autotune").promised.is_none());
     assert!(near(of("autotune").measured, 93.0 / 75.0) && of("default").measured.is_none());
-    let text = regret::text(&plan, &found, &blocks);
+    let text = regret::text(&plan, &found, &answers, &blocks);
     for line in [
         "first, best of 6 settings: 60.",
         "finished: 1250 steps, 100 s",
@@ -123,6 +123,9 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
         assert!(text.contains(line), "{line}:\n{text}");
     }
     assert!(!text.contains("the machine has changed") && !text.contains("overlap"), "{text}");
+    let text_of = |blocks: &[BlockRow]| {
+        regret::text(&plan, &regret::rows(&plan, &named, &answers, blocks), &answers, blocks)
+    };
     // Both gains are 1.2 times as large as they were.
     let changed: Vec<BlockRow> = blocks
         .iter()
@@ -131,7 +134,7 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
             false => row.clone(),
         })
         .collect();
-    let text = regret::text(&plan, &regret::rows(&plan, &named, &answers, &changed), &changed);
+    let text = text_of(&changed);
     for line in ["promised gains: 0 of 1", "lies in the interval, 0 of 0 contain"] {
         assert!(text.contains(line), "{line}:\n{text}");
     }
@@ -147,13 +150,45 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
             false => row.clone(),
         })
         .collect();
-    let text = regret::text(&plan, &regret::rows(&plan, &named, &answers, &noisy), &noisy);
+    let text = text_of(&noisy);
     for line in [
         "promised gains: 0 of 1",
         "other intervals that overlap with the one of what was measured: 1 of 1",
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
     }
+    // The promise holds for processors 40 ns apart. In the first block they were 190 ns apart, and all took twice as long.
+    let mut there = answers.clone();
+    there.get_mut("first").unwrap().kolo.core_to_core_ns = Some(40.0);
+    let moved: Vec<BlockRow> = blocks
+        .iter()
+        .map(|row| {
+            let [factor, least, most] =
+                if row.block == 0 { [2.0, 41.0, 190.0] } else { [1.0, 38.0, 42.0] };
+            BlockRow {
+                step_ms: row.step_ms.map(|ms| factor * ms),
+                core_to_core_ns_least: Some(least),
+                core_to_core_ns_most: Some(most),
+                ..row.clone()
+            }
+        })
+        .collect();
+    let rows_there = regret::rows(&plan, &named, &there, &moved);
+    let tuned = rows_there.iter().find(|row| row.tuner == "kolo tune").unwrap();
+    assert_eq!((tuned.blocks, tuned.core_to_core_ns), (5, Some(40.0)));
+    assert!(near(tuned.step_ms, 62.0 * 1.003), "{tuned:?}");
+    let few =
+        |blocks: &[BlockRow]| regret::cases_with_few_blocks(&plan, 0, &there["first"], blocks);
+    assert_eq!(few(&moved), [0, 1, 2, 3, 4, 5]);
+    let again = plan.again(few(&moved), 6);
+    assert!(again.len() == 6 && again.iter().all(|turn| turn.block == 6));
+    let last = moved.iter().filter(|row| row.block == 5).cloned();
+    let more: Vec<BlockRow> =
+        moved.iter().cloned().chain(last.map(|row| BlockRow { block: 6, ..row })).collect();
+    assert_eq!(few(&more), [0; 0]);
+    let text = regret::text(&plan, &rows_there, &there, &moved);
+    let line = "; 40 of 48 blocks ran on processors 40 ns apart, and count";
+    assert!(text.contains(line), "{line}:\n{text}");
     // Without autotune kolo tune gets the steps that are asked for.
     let alone = folder.path().join("alone");
     fs::create_dir(&alone).unwrap();

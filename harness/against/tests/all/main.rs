@@ -200,7 +200,7 @@ impl Engine for Fake {
         if self.fails_at == Some(self.runs) {
             return Err(BlockError::Result("rank 1 is gone".into()));
         }
-        Ok(Steps { times_ms: vec![2.0, 1.0, 30.0], shares: None })
+        Ok(Steps { times_ms: vec![2.0, 1.0, 30.0], moments_s: None, shares: None })
     }
 }
 

@@ -56,7 +56,8 @@ impl Surface for Noisy<'_> {
             messages.push((size, known.data.time(size).at_s * noise));
         }
         let negotiation_s = known.negotiation_s[setting] * self.normal(cost).exp();
-        Ok(Ok(Observed { step_s: known.times[setting] * factor, messages, negotiation_s }))
+        let step_s = known.times[setting] * factor;
+        Ok(Ok(Observed { step_s, messages, negotiation_s, core_to_core_ns: Vec::new() }))
     }
 
     fn blocks_left(&self) -> usize {

@@ -48,6 +48,11 @@ pub struct Tuning {
     fresh_rounds: usize,
     /// Rounds that do not count: how long steps took in them, in parts of the others.
     disturbed_rounds: Vec<f64>,
+    /// Latency between the first two processors of a virtual machine in the rounds that count, in nanoseconds: what the
+    /// comparison holds for. Null on another machine, whose processors do not move.
+    core_to_core_ns: Option<f64>,
+    /// Rounds that do not count, because the processors had moved: the latency in each.
+    moved_rounds_ns: Vec<f64>,
     /// How long it took.
     seconds: f64,
     /// Settings that could be chosen.
@@ -172,6 +177,8 @@ impl Report<'_> {
             steps: blocks * steps,
             fresh_rounds: answer.map_or(0, |answer| answer.rounds),
             disturbed_rounds: self.tuned.found.disturbed.clone(),
+            core_to_core_ns: self.tuned.found.core_to_core_ns,
+            moved_rounds_ns: self.tuned.found.moved_ns.clone(),
             seconds,
             settings: self.grid.plan.cases.len(),
             settings_measured: self.tuned.found.blocks.len(),

@@ -38,7 +38,7 @@ impl Surface for Fake {
         }
         let normal: f64 = StandardNormal.sample(&mut self.random);
         let step_s = self.times[setting] * (self.noise * normal).exp();
-        Ok(Ok(Observed { step_s, messages: Vec::new(), negotiation_s: 0.0 }))
+        Ok(Ok(Observed { step_s, ..Observed::default() }))
     }
 
     fn blocks_left(&self) -> usize {
@@ -299,7 +299,7 @@ fn drift_is_not_mistaken_for_progress() {
         count: 2,
         ..Found::default()
     };
-    let observed = |step_s| Observed { step_s, messages: Vec::new(), negotiation_s: 0.0 };
+    let observed = |step_s| Observed { step_s, ..Observed::default() };
     // The second round is twice as fast for all.
     found.blocks.insert(0, vec![observed(1.0), observed(0.5)]);
     found.blocks.insert(1, vec![observed(1.1)]);
