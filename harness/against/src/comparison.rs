@@ -2,11 +2,13 @@
 //!
 //! A case's ratio is the step time of the engine in parts of Horovod's. It is paired by block: in each, the engine's
 //! step is divided by the geometric mean of Horovod's two. The ratio of those two is the control: how far Horovod
-//! differs from itself on this machine.
+//! differs from itself on this machine. On a virtual machine, blocks between whose runs the hypervisor has moved the
+//! processors do not count: step times change with their distance.
 
 use std::collections::BTreeMap;
 
 use measure::config::Case;
+use results::core_to_core::are_alike;
 use results::statistics::{Summary, median, rank_correlation};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -44,8 +46,10 @@ pub struct CaseComparison {
     pub kolo_long: LongSteps,
     /// Horovod's, of both runs.
     pub horovod_long: LongSteps,
-    /// Blocks that all runners have.
+    /// Blocks that all runners have, and that count.
     pub blocks: usize,
+    /// Blocks that do not count, because the processors had moved.
+    pub moved_blocks: usize,
     /// Nodes are emulated.
     pub emulated: Option<bool>,
     /// Ranks share cores.
@@ -87,7 +91,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    fn of(pairs: &[f64]) -> Option<Estimate> {
+    /// None without a pair.
+    pub fn of(pairs: &[f64]) -> Option<Estimate> {
         let logs: Vec<f64> = pairs.iter().map(|pair| pair.ln()).collect();
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
         let interval = Ratio::of(pairs).map(|ratio| (ratio.low, ratio.high));
@@ -185,8 +190,10 @@ fn compare(plan: &Plan, case: &Compared, rows: &[BlockRow]) -> CaseComparison {
     let summary = |all: &[&BTreeMap<usize, f64>]| {
         Summary::of(&all.iter().flat_map(|steps| steps.values().copied()).collect::<Vec<_>>())
     };
-    let both =
-        horovod.iter().filter_map(|(block, &step)| Some((block, step, *control.get(block)?)));
+    let has_moved = |block: usize| have_moved(own().filter(|row| row.block == block));
+    let all = horovod.iter().filter_map(|(block, &step)| Some((block, step, *control.get(block)?)));
+    let moved_blocks = all.clone().filter(|&(&block, ..)| has_moved(block)).count();
+    let both = all.filter(|&(&block, ..)| !has_moved(block));
     let controls: Vec<f64> = both.clone().map(|(_, first, second)| first / second).collect();
     let ratios: Vec<f64> = both
         .filter_map(|(block, first, second)| Some(kolo.get(block)? / (first * second).sqrt()))
@@ -212,10 +219,18 @@ fn compare(plan: &Plan, case: &Compared, rows: &[BlockRow]) -> CaseComparison {
         kolo_long: long(|engine| engine == Runner::Kolo.name()),
         horovod_long: long(|engine| engine != Runner::Kolo.name()),
         blocks: ratios.len(),
+        moved_blocks,
         emulated: own().find_map(|row| row.emulated),
         oversubscribed: own().find_map(|row| row.oversubscribed),
         failed,
     }
+}
+
+/// Whether processors were not equally far apart in all of these runs, as far as it is known.
+fn have_moved<'r>(rows: impl Iterator<Item = &'r BlockRow>) -> bool {
+    let known = rows.filter_map(|row| row.core_to_core_ns_least.zip(row.core_to_core_ns_most));
+    let range = known.reduce(|(least, most), (low, high)| (least.min(low), most.max(high)));
+    range.is_some_and(|(least, most)| !are_alike(least, most))
 }
 
 /// What of a setting is neither threshold nor cycle time.
@@ -315,8 +330,10 @@ pub struct ComparisonRow {
     pub fusion_threshold_bytes: usize,
     /// The cycle time.
     pub cycle_time_ms: f64,
-    /// Blocks that all engines have.
+    /// Blocks that all engines have, and that count.
     pub blocks: usize,
+    /// Blocks that do not count, because the hypervisor had moved the processors between their runs.
+    pub moved_blocks: usize,
     /// Kolo's step: the median over blocks, with its 95 % interval.
     pub kolo_ms: Option<f64>,
     /// See `kolo_ms`.
@@ -364,6 +381,7 @@ impl CaseComparison {
             fusion_threshold_bytes: self.fusion_threshold_bytes,
             cycle_time_ms: self.cycle_time_ms,
             blocks: self.blocks,
+            moved_blocks: self.moved_blocks,
             kolo_ms: p50(&self.kolo),
             kolo_ms_low: interval(&self.kolo).map(|it| it.0),
             kolo_ms_high: interval(&self.kolo).map(|it| it.1),

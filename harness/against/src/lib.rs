@@ -12,6 +12,7 @@
 //! | [`variant`] | a binary of kolo with variables, which is compared with others |
 //! | [`interleaved`] | the blocks of several variants in one random order |
 //! | [`host_times`] | how long Horovod's threads are busy with each gradient and message |
+//! | [`agenda`] | which configuration is tuned or measured next, where processors move |
 //! | [`tuners`] | what Horovod's autotune and `kolo tune` choose |
 //! | [`regret`] | what their answers cost where Horovod runs them |
 //! | [`launcher`] | the command that starts ranks |
@@ -21,6 +22,7 @@
 //! | [`comparison`] | what the blocks of all cases say |
 //! | [`report`] | the same as text |
 
+pub mod agenda;
 pub mod block;
 pub mod commit;
 pub mod comparison;

@@ -16,6 +16,7 @@ use serde::Serialize;
 use tune::answer::Ratio;
 
 use crate::block::{BlockRow, Runner};
+use crate::comparison::Estimate;
 use crate::plan::{Compared, Plan};
 use crate::tuners::{Answers, Autotuned, Chosen};
 
@@ -23,6 +24,9 @@ use crate::tuners::{Answers, Autotuned, Chosen};
 const AUTOTUNE: &str = "autotune";
 const KOLO: &str = "kolo tune";
 const DEFAULT: &str = "default";
+
+/// A gain is measured if both settings have so many blocks that count; it has an interval from four blocks on.
+const LEAST_BLOCKS: usize = 2;
 
 /// A line of `autotune.csv`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -68,13 +72,13 @@ pub struct RegretRow {
     pub promised_low: Option<f64>,
     /// See `promised`.
     pub promised_high: Option<f64>,
-    /// The same ratio, measured with Horovod, with its 95 % interval.
+    /// The same ratio, measured with Horovod: the geometric mean over blocks, from two on; with its 95 % interval from four on.
     pub measured: Option<f64>,
     /// See `measured`.
     pub measured_low: Option<f64>,
     /// See `measured`.
     pub measured_high: Option<f64>,
-    /// The same ratio in the same rounds, measured with this program's engine, with its 95 % interval.
+    /// The same ratio in the same rounds, measured with this program's engine, in the same way.
     pub engine: Option<f64>,
     /// See `engine`.
     pub engine_low: Option<f64>,
@@ -147,7 +151,8 @@ pub fn rows(
         };
         let gain = |runner: Runner| {
             let default = case_of(DEFAULT).filter(|default| *default != case)?;
-            Ratio::of(&pairs(default, case, runner, blocks))
+            let pairs = pairs(default, case, runner, blocks);
+            Estimate::of(&pairs).filter(|_| pairs.len() >= LEAST_BLOCKS)
         };
         let (measured, engine) = (gain(Runner::Horovod), gain(Runner::Kolo));
         let over_autotune = case_of(AUTOTUNE)
@@ -183,11 +188,11 @@ pub fn rows(
             promised_low: promised.map(|(_, low, _)| rounded(low)),
             promised_high: promised.map(|(.., high)| rounded(high)),
             measured: measured.map(|measured| rounded(measured.ratio)),
-            measured_low: measured.map(|measured| rounded(measured.low)),
-            measured_high: measured.map(|measured| rounded(measured.high)),
+            measured_low: measured.and_then(|it| it.interval).map(|(low, _)| rounded(low)),
+            measured_high: measured.and_then(|it| it.interval).map(|(_, high)| rounded(high)),
             engine: engine.map(|engine| rounded(engine.ratio)),
-            engine_low: engine.map(|engine| rounded(engine.low)),
-            engine_high: engine.map(|engine| rounded(engine.high)),
+            engine_low: engine.and_then(|it| it.interval).map(|(low, _)| rounded(low)),
+            engine_high: engine.and_then(|it| it.interval).map(|(_, high)| rounded(high)),
         }
     };
     named.iter().map(row).collect()

@@ -63,6 +63,14 @@ pub fn text(plan: &Plan, comparison: &Comparison) -> String {
             case.name
         ));
     }
+    for case in cases.iter().filter(|case| case.moved_blocks > 0) {
+        line(format!(
+            "the hypervisor moved the processors: {}: {} of {} blocks do not count",
+            case.name,
+            case.moved_blocks,
+            case.moved_blocks + case.blocks
+        ));
+    }
     for case in cases.iter().filter(|case| case.kolo_long.long + case.horovod_long.long > 0) {
         let words = |of: LongSteps| format!("{} of {} steps", of.long, of.steps);
         line(format!(

@@ -279,7 +279,8 @@ fn tuned(json: &TuneJson) -> Tuned {
     let default =
         json.compared.iter().find(|compared| compared.setting.chosen() == Chosen::default());
     let promised = default.map(|default| &default.promised).map(|it| (it.ratio, it.low, it.high));
-    let &TuneJson { steps, seconds, core_to_core_ns, .. } = json;
+    let core_to_core_ns = json.core_to_core_ns.filter(|_| promised.is_some());
+    let &TuneJson { steps, seconds, .. } = json;
     Tuned { verdict: json.verdict.clone(), steps, seconds, chosen, promised, core_to_core_ns }
 }
 

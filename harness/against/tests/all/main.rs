@@ -1,5 +1,6 @@
 //! Plans, engines and comparisons, with programs that stand in for launcher, kolo and Horovod.
 
+mod agenda;
 mod autotune;
 mod ddp;
 mod exposed;
@@ -139,6 +140,36 @@ fn a_comparison_finds_what_was_put_in() {
     let worst = text.lines().find(|line| line.contains("first:mpi/")).unwrap();
     assert!(worst.contains(&plan.cases[2].name), "the worst comes first:\n{text}");
     assert!(text.contains("faster setting       the same in 5 of 6 pairs of settings"), "{text}");
+}
+
+/// In block 2 the processors were elsewhere while Horovod ran, in block 3 before its control ended.
+#[test]
+fn blocks_whose_processors_have_moved_do_not_count() {
+    let plan = plan(&[CONFIG]);
+    let mut all = rows(&plan, |turn| match (turn.block, turn.runner) {
+        (2, Runner::Horovod) => 90.0,
+        _ => 60.0,
+    });
+    for row in &mut all {
+        let ns = match (row.block, &*row.engine) {
+            (2, "horovod") => [190.0, 195.0],
+            (3, "control") => [39.0, 188.0],
+            (4, _) => [186.0, 190.0],
+            _ => [38.0, 41.0],
+        };
+        [row.core_to_core_ns_least, row.core_to_core_ns_most] = ns.map(Some);
+    }
+    let comparison = Comparison::of(&plan, &all);
+    for case in &comparison.cases {
+        assert_eq!((case.blocks, case.moved_blocks), (4, 2));
+        assert_eq!((case.ratio.unwrap().ratio, case.control.unwrap().ratio), (1.0, 1.0));
+    }
+    let text = report::text(&plan, &comparison);
+    let line = format!(
+        "the hypervisor moved the processors: {}: 2 of 6 blocks do not count",
+        plan.cases[0].name
+    );
+    assert!(text.contains(&line), "{text}");
 }
 
 #[test]

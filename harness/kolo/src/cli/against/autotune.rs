@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::env::current_exe;
+use std::thread;
+use std::time::Duration;
 
+use against::agenda::{Agenda, Next};
 use against::host_times;
 use against::kolo::Kolo;
 use against::regret::{self, RegretRow};
 use against::run::Run;
 use against::tuners::{self, KoloTune};
 use anyhow::Result;
+use results::core_to_core::core_to_core_ns;
 use results::files::write_whole;
 use results::provenance::PROVENANCE;
 use results::record::csv_bytes;
@@ -40,8 +44,8 @@ pub struct Arguments {
     printed: Printed,
 }
 
-/// On a virtual machine whose processors move, a setting has at most so many times its number of blocks.
-const MOST: usize = 2;
+/// How long to wait until the processors of a virtual machine may have moved.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Version of [`Regrets`] as JSON.
 const SCHEMA: u32 = 1;
@@ -79,23 +83,28 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
     let tune = KoloTune { program, launcher, scratch: scratch.0.clone() };
     let steps = steps.map(|steps| steps as usize);
     let (mut answers, mut named, mut blocks) = (BTreeMap::new(), Vec::new(), Vec::new());
-    // A machine changes: blocks of a configuration follow its promise at once.
-    for origin in 0..plan.origins.len() {
-        let both = tuners::answers(&plan, origin, &mut horovod, &tune, steps, &folder, report);
-        let both = both.map_err(usage)?;
-        named.extend(regret::with_answers(&mut plan, origin, &both));
-        horovod.forget_scripts();
-        let mut order = plan.order_of(origin);
-        let rounds = order.iter().map(|turn| turn.block + 1).max().unwrap_or_default();
-        for block in rounds..=MOST * rounds {
-            blocks = Run::open(&plan, &folder)?.finish(&order, &mut kolo, &mut horovod, report)?;
-            let few = regret::cases_with_few_blocks(&plan, origin, &both, &blocks);
-            if few.is_empty() || block == MOST * rounds {
-                break;
+    let mut agenda = Agenda::new(plan.origins.len());
+    loop {
+        match agenda.next(core_to_core_ns()) {
+            Next::Tune(origin) => {
+                let both =
+                    tuners::answers(&plan, origin, &mut horovod, &tune, steps, &folder, report);
+                let both = both.map_err(usage)?;
+                named.extend(regret::with_answers(&mut plan, origin, &both));
+                horovod.forget_scripts();
+                agenda.add(&plan, origin, both.kolo.core_to_core_ns);
+                answers.insert(plan.origins[origin].name.clone(), both);
             }
-            order = plan.again(few, block);
+            Next::Measure(origin, turns) => {
+                let run = Run::open(&plan, &folder)?;
+                blocks = run.finish(&turns, &mut kolo, &mut horovod, report)?;
+                let both = &answers[&plan.origins[origin].name];
+                let few = regret::cases_with_few_blocks(&plan, origin, both, &blocks);
+                agenda.measured(&plan, origin, few);
+            }
+            Next::Wait => thread::sleep(PAUSE),
+            Next::End => break,
         }
-        answers.insert(plan.origins[origin].name.clone(), both);
     }
     if let Some(launch) = provenance.launches.last_mut() {
         launch.end(|_| {});
