@@ -8,7 +8,7 @@ use results::core_to_core::are_alike;
 
 use crate::plan::{Plan, Turn};
 
-/// A setting has at most so many times its number of blocks. In a run with twice as many, half of the promises had fewer
+/// A setting has at most so many times its number of blocks. In a run with at most twice as many, 5 of 13 promises had fewer
 /// than four that count.
 const MOST: usize = 4;
 

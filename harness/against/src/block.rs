@@ -69,10 +69,11 @@ pub struct BlockRow {
 }
 
 impl BlockRow {
-    /// Whether the processors were that far apart all the time.
+    /// Whether the processors were that far apart all the time, as far as it is known: ranks may run on other machines.
     pub fn ran_at(&self, core_to_core_ns: f64) -> bool {
-        let mut both = [self.core_to_core_ns_least, self.core_to_core_ns_most].into_iter();
-        both.all(|ns| ns.is_some_and(|ns| are_alike(ns, core_to_core_ns)))
+        let mut known =
+            [self.core_to_core_ns_least, self.core_to_core_ns_most].into_iter().flatten();
+        known.all(|ns| are_alike(ns, core_to_core_ns))
     }
 
     /// Whether this runner ran it.

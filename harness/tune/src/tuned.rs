@@ -61,8 +61,10 @@ impl Tuned {
         let settings = found.fresh.first().map_or(0, BTreeMap::len);
         let last = settings * (found.fresh.len() + found.disturbed.len() + found.moved_ns.len());
         // The level changes with the distance of processors. The answer holds for the distance that it names.
-        let unsteady_for = unsteady.as_ref().filter(|_| !found.have_processors_moved());
-        let change = unsteady_for.map_or(0.0, |unsteady| unsteady.of_last(last));
+        let change = match &unsteady {
+            Some(unsteady) if !found.have_processors_moved() => unsteady.of_last(last),
+            _ => 0.0,
+        };
         let mut lost = None;
         if let Some(rounds) = exhaustive {
             let truth = exhaust(plan.cases.len(), rounds, &mut surface, &mut plan.random(1, 0))?;

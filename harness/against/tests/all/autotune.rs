@@ -189,6 +189,9 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     let text = regret::text(&plan, &rows_there, &there, &moved);
     let line = "; 40 of 48 blocks ran on processors 40 ns apart, and count";
     assert!(text.contains(line), "{line}:\n{text}");
+    // Blocks of another machine do not tell, and count.
+    let tuned = regret::rows(&plan, &named, &there, &blocks);
+    assert_eq!(tuned.iter().find(|row| row.tuner == "kolo tune").unwrap().blocks, 6);
     // Without autotune kolo tune gets the steps that are asked for.
     let alone = folder.path().join("alone");
     fs::create_dir(&alone).unwrap();

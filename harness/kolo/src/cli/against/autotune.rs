@@ -83,7 +83,7 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
     let tune = KoloTune { program, launcher, scratch: scratch.0.clone() };
     let steps = steps.map(|steps| steps as usize);
     let (mut answers, mut named, mut blocks) = (BTreeMap::new(), Vec::new(), Vec::new());
-    let mut agenda = Agenda::new(plan.origins.len());
+    let (mut agenda, mut is_waiting) = (Agenda::new(plan.origins.len()), false);
     loop {
         match agenda.next(core_to_core_ns()) {
             Next::Tune(origin) => {
@@ -96,13 +96,20 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
                 answers.insert(plan.origins[origin].name.clone(), both);
             }
             Next::Measure(origin, turns) => {
+                is_waiting = false;
                 let run = Run::open(&plan, &folder)?;
                 blocks = run.finish(&turns, &mut kolo, &mut horovod, report)?;
                 let both = &answers[&plan.origins[origin].name];
                 let few = regret::cases_with_few_blocks(&plan, origin, both, &blocks);
                 agenda.measured(&plan, origin, few);
             }
-            Next::Wait => thread::sleep(PAUSE),
+            Next::Wait => {
+                if !is_waiting {
+                    report("waiting until processors are as far apart as during a promise".into());
+                }
+                is_waiting = true;
+                thread::sleep(PAUSE);
+            }
             Next::End => break,
         }
     }
