@@ -140,11 +140,12 @@ impl Fidelity {
         one.hypot(other).hypot(self.share_error * ratio.ln()).exp()
     }
 
-    /// The interval of a ratio for what a user of Horovod will see: of the measurement and of the engine's distance
-    /// together, taken for independent. The noise of a user's own measurement is not included.
+    /// The interval of a ratio for what a user of Horovod will see: of this measurement, of one of Horovod's that is as long,
+    /// and of the engine's distance together, taken for independent.
     pub fn for_horovod(self, ratio: &Ratio, exposed: [f64; 2]) -> Ratio {
         let measured = (ratio.high / ratio.low).sqrt().ln();
-        let half = measured.hypot(self.of_pair(ratio.ratio, exposed).ln()).exp();
+        let both = measured.hypot(measured);
+        let half = both.hypot(self.of_pair(ratio.ratio, exposed).ln()).exp();
         Ratio { ratio: ratio.ratio, low: ratio.ratio / half, high: ratio.ratio * half }
     }
 }
@@ -366,8 +367,11 @@ mod tests {
         let (exposed, error) = ([0.6, 0.8], 0.067);
         let narrow = fidelity.for_horovod(&Ratio { ratio: 1.2, low: 1.2, high: 1.2 }, exposed);
         assert!(((narrow.high / 1.2).ln() - error).abs() < 1e-12);
-        let wide = fidelity.for_horovod(&Ratio { ratio: 1.2, low: 0.6, high: 2.4 }, exposed);
-        assert!(wide.low < 0.6 && wide.low > 0.59 && wide.high < 2.45, "{wide:?}");
+        // A measurement that is as long is as noisy.
+        let noisy = fidelity.for_horovod(&Ratio { ratio: 1.2, low: 1.0, high: 1.44 }, exposed);
+        let half = (noisy.high / 1.2).ln();
+        assert!((half.powi(2) - (2.0 * 1.2_f64.ln().powi(2) + error.powi(2))).abs() < 1e-12);
+        assert!((noisy.low * noisy.high - 1.44).abs() < 1e-12, "{noisy:?}");
         // Where ranks share cores, by how much depends on the ratio.
         let sharing = Fidelity { share_error: 0.4, ..fidelity };
         let of = |ratio: f64| {

@@ -366,8 +366,8 @@ impl Report<'_> {
             let error = ratio.map_or(String::new(), |ratio| self.engine_error(answer, ratio));
             let _ = writeln!(
                 text,
-                "  these intervals hold for kolo's engine; that of the saving also covers the engine's error against Horovod\
-                 {error}"
+                "  these intervals hold for kolo's engine; that of the saving also covers the noise of a second measurement and the \
+                 engine's error against Horovod{error}"
             );
         }
         let near = &answer.expected_tied;
