@@ -25,15 +25,23 @@ const ROUND_TRIPS: usize = 200;
 /// After this time the series so far count.
 const LONGEST: Duration = Duration::from_millis(30);
 
+/// A longer latency is not that of two processors: another thread held one of them. With a time slice of 2 ms the mean of a
+/// series is 5 µs.
+const MOST_NS: f64 = 2000.0;
+
+/// How often it is tried, if another thread holds a processor.
+const TRIES: usize = 3;
+
 /// Latencies of one placement differ by less than this factor. Measured on two hosts: 21 to 37 and 164 to 211 ns on one, 33
 /// and 60 ns on the other.
 const ALIKE: f64 = 1.7;
 
 /// The latency in nanoseconds. None on a machine that is not virtual, since its processors do not move; where the system does
-/// not tell; and where this process may not run on the first two processors.
+/// not tell; where this process may not run on the first two processors; and where another thread held one of them all the time.
 pub fn core_to_core_ns() -> Option<f64> {
     static IS_KNOWN: OnceLock<bool> = OnceLock::new();
-    IS_KNOWN.get_or_init(|| is_virtual() && may_use_both()).then(measured_ns)?
+    let is_known = *IS_KNOWN.get_or_init(|| is_virtual() && may_use_both());
+    (0..if is_known { TRIES } else { 0 }).find_map(|_| measured_ns())
 }
 
 /// Whether latencies are those of one placement.
@@ -162,7 +170,8 @@ fn measured_ns() -> Option<f64> {
         scope.spawn(second);
         scope.spawn(first).join().ok()
     })?;
-    Some((1e10 * shortest_s? / (2 * ROUND_TRIPS) as f64).round() / 10.0)
+    let ns = 1e9 * shortest_s? / (2 * ROUND_TRIPS) as f64;
+    (ns < MOST_NS).then_some((10.0 * ns).round() / 10.0)
 }
 
 /// Binds this thread to a processor, if that is allowed.
@@ -219,7 +228,7 @@ mod tests {
         let found = measured_ns();
         assert!(start.elapsed() < Duration::from_secs(10));
         let are_two = may_use_both();
-        assert!(!are_two || found.is_none_or(|ns| (1.0..1e6).contains(&ns)), "{found:?}");
+        assert!(!are_two || found.is_none_or(|ns| (1.0..MOST_NS).contains(&ns)), "{found:?}");
         assert!(are_two || found.is_none());
         assert!(!thread::spawn(|| pin(1_000_000)).join().unwrap(), "no such processor");
     }

@@ -9,7 +9,7 @@
 
 use super::answer::Ratio;
 
-/// How far the engine is from Horovod: of `results/reference/horovod` and `promises-3`, by [`step_errors`] and [`share_error`].
+/// How far the engine is from Horovod: of `results/reference/horovod` and `promises-3` to `promises-6`, by [`step_errors`] and [`share_error`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fidelity {
     /// How far steps are from Horovod's, where every rank has a core.
@@ -32,11 +32,11 @@ pub struct StepErrors {
 
 /// Every rank has a core.
 const OWN_CORES: Fidelity =
-    Fidelity { of_step: StepErrors { hidden: 0.003, exposed: 0.088 }, share_error: 0.0, cases: 58 };
+    Fidelity { of_step: StepErrors { hidden: 0.003, exposed: 0.102 }, share_error: 0.0, cases: 116 };
 
 /// There are more ranks than cores: steps have two lengths, and in the engine more long ones follow large messages than in
 /// Horovod. Settings that take equally long are as near as elsewhere.
-const SHARED_CORES: Fidelity = Fidelity { share_error: 0.31, cases: 22, ..OWN_CORES };
+const SHARED_CORES: Fidelity = Fidelity { share_error: 0.28, cases: 34, ..OWN_CORES };
 
 /// The standard normal quantile of a two-sided 95 % interval.
 const DEVIATIONS: f64 = 1.96;
@@ -155,6 +155,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::{Path, PathBuf};
 
+    use results::core_to_core::are_alike;
     use serde::Deserialize;
     use serde::de::DeserializeOwned;
 
@@ -190,6 +191,8 @@ mod tests {
         engine: String,
         step_ms: Option<f64>,
         oversubscribed: Option<bool>,
+        core_to_core_ns_least: Option<f64>,
+        core_to_core_ns_most: Option<f64>,
     }
 
     impl Block {
@@ -215,23 +218,55 @@ mod tests {
         configs.into_iter().flatten().map(|(name, config)| (name, of_step(config))).collect()
     }
 
-    /// Of each case that both ran, from the rounds in which all engines did: the engine, Horovod, and in most runs Horovod again.
+    /// Where the processors of a virtual machine are.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    enum Placement {
+        /// On cores that share a cache.
+        Near,
+        Far,
+        /// They have moved.
+        Moved,
+        /// It was not recorded.
+        Unknown,
+    }
+
+    impl Placement {
+        /// Of the machine of `promises-4` and later runs.
+        fn of(block: &Block) -> Placement {
+            const NEAR_NS: f64 = 80.0;
+            match (block.core_to_core_ns_least, block.core_to_core_ns_most) {
+                (Some(least), Some(most)) if !are_alike(least, most) => Placement::Moved,
+                (Some(least), _) if least < NEAR_NS => Placement::Near,
+                (Some(_), _) => Placement::Far,
+                (None, _) => Placement::Unknown,
+            }
+        }
+    }
+
+    /// Of each case that both ran, from the rounds in which all engines did on processors in one place: the engine, Horovod,
+    /// and in most runs Horovod again.
     fn distances(
         blocks: &[Block],
         computation_ms: &BTreeMap<String, f64>,
-    ) -> BTreeMap<String, Distance> {
-        let mut steps: BTreeMap<(&str, usize), BTreeMap<&str, f64>> = BTreeMap::new();
-        for Block { case, block, engine, step_ms, .. } in blocks {
-            let of_block = steps.entry((case, *block)).or_default();
-            of_block.extend(step_ms.map(|ms| (engine.as_str(), ms.ln())));
+    ) -> BTreeMap<(String, Placement), Distance> {
+        let mut steps: BTreeMap<(&str, usize, Placement), BTreeMap<&str, f64>> = BTreeMap::new();
+        for of_block in blocks {
+            let Block { case, block, engine, step_ms, .. } = of_block;
+            let place = Placement::of(of_block);
+            if place != Placement::Moved {
+                let of_round = steps.entry((case, *block, place)).or_default();
+                of_round.extend(step_ms.map(|ms| (engine.as_str(), ms.ln())));
+            }
         }
         let engines = blocks.iter().map(|block| &block.engine).collect::<BTreeSet<_>>().len();
-        let mut logs: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-        for ((case, _), of) in steps.into_iter().filter(|(_, of)| of.len() == engines) {
+        let mut logs: BTreeMap<(String, Placement), Vec<(f64, f64)>> = BTreeMap::new();
+        for ((case, _, place), of) in steps.into_iter().filter(|(_, of)| of.len() == engines) {
             let horovod = of["horovod"];
             let log = of["kolo"] - (horovod + of.get("control").unwrap_or(&horovod)) / 2.0;
-            logs.entry(case.into()).or_default().push((log, of["kolo"]));
+            logs.entry((case.into(), place)).or_default().push((log, of["kolo"]));
         }
+        // One round has no standard error.
+        logs.retain(|_, logs| logs.len() > 1);
         let distance = |case: &str, logs: Vec<(f64, f64)>| {
             let count = logs.len() as f64;
             let log = logs.iter().map(|(log, _)| log).sum::<f64>() / count;
@@ -241,9 +276,9 @@ mod tests {
             let exposed = 1.0 - computation_ms[config] / step_log.exp();
             Distance { log, error: (square / count).sqrt(), step_log, exposed }
         };
-        let distances = logs.into_iter().map(|(case, logs)| {
+        let distances = logs.into_iter().map(|((case, place), logs)| {
             let distance = distance(&case, logs);
-            (case, distance)
+            ((case, place), distance)
         });
         distances.collect()
     }
@@ -252,7 +287,9 @@ mod tests {
     fn the_error_of_steps_is_that_of_the_reference_results() {
         let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference");
         let runs = std::fs::read_dir(reference.join("horovod")).unwrap();
-        let runs = runs.map(|run| run.unwrap().path()).chain([reference.join("promises-3")]);
+        let promises = ["promises-3", "promises-4", "promises-5", "promises-6"];
+        let runs = runs.map(|run| run.unwrap().path());
+        let runs = runs.chain(promises.map(|run| reference.join(run)));
         let mut groups: BTreeMap<(bool, PathBuf, String), Vec<Distance>> = BTreeMap::new();
         for run in runs {
             let blocks: Vec<Block> = rows(&run.join("blocks.csv"));
@@ -261,14 +298,14 @@ mod tests {
                     .iter()
                     .any(|block| block.group() == *group && block.oversubscribed == Some(true))
             };
-            for (case, distance) in distances(&blocks, &computation_ms(&run)) {
+            for ((case, place), distance) in distances(&blocks, &computation_ms(&run)) {
                 let of_case = blocks.iter().find(|block| block.case == case).unwrap();
                 let (config, topology) = of_case.group();
                 if !LEFT_OUT.contains(&config) {
                     let key = (
                         is_sharing(&(config, topology)),
                         run.clone(),
-                        format!("{config} {topology}"),
+                        format!("{config} {topology} {place:?}"),
                     );
                     groups.entry(key).or_default().push(distance);
                 }
