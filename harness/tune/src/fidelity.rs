@@ -31,8 +31,11 @@ pub struct StepErrors {
 }
 
 /// Every rank has a core.
-const OWN_CORES: Fidelity =
-    Fidelity { of_step: StepErrors { hidden: 0.003, exposed: 0.102 }, share_error: 0.0, cases: 116 };
+const OWN_CORES: Fidelity = Fidelity {
+    of_step: StepErrors { hidden: 0.003, exposed: 0.102 },
+    share_error: 0.0,
+    cases: 116,
+};
 
 /// There are more ranks than cores: steps have two lengths, and in the engine more long ones follow large messages than in
 /// Horovod. Settings that take equally long are as near as elsewhere.
