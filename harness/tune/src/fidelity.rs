@@ -9,7 +9,8 @@
 
 use super::answer::Ratio;
 
-/// How far the engine is from Horovod: of `results/reference/horovod` and `promises-3` to `promises-6`, by [`step_errors`] and [`share_error`].
+/// How far the engine is from Horovod: of `results/reference/horovod` and `promises-3` to `promises-6`, by [`step_errors`]
+/// and [`share_error`]. A case on processors near each other and far apart counts as two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fidelity {
     /// How far steps are from Horovod's, where every rank has a core.
