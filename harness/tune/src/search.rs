@@ -10,8 +10,9 @@
 //! rounds are fitted together. In the end the finalists are measured in rounds of their own. Of those that tie with
 //! the fastest, the one with the fewest changes from the defaults is chosen, of these the one with the largest
 //! threshold, since fewer messages cost less with every rank. New rounds, spread over a longer time, compare it with the
-//! default, and with others if there are enough blocks. The answer uses only these rounds; they end when its intervals
-//! are narrow. Rounds in which the machine was much faster or slower than in most do not count.
+//! default, and with others if there are enough blocks. On a virtual machine they wait until the processors are as far apart
+//! as they were when the choice was made. The answer uses only these rounds; they end when its intervals are narrow. Rounds in
+//! which the machine was much faster or slower than in most do not count.
 
 use std::collections::BTreeMap;
 
@@ -166,11 +167,13 @@ impl Found {
     ) -> Result<(), RecordError> {
         let until = surface.blocks_left() * 3 / 4;
         let finalists = self.best.iter().take(FINALISTS).copied().collect();
-        let rounds = self.rounds_of(finalists, until, false, surface, random, |rounds| {
+        let at_once = |_: &mut dyn Surface, _, _| ();
+        let rounds = self.rounds_of(finalists, until, at_once, surface, random, |rounds| {
             Calm::of(rounds.to_vec()).rounds.len() >= FINAL_ROUNDS
         })?;
         self.best.retain(|setting| !self.failed.contains_key(setting));
-        self.choose(task, &Calm::of(rounds).rounds);
+        let calm = Calm::of(rounds);
+        self.choose(task, &calm.rounds);
         let Some(&choice) = self.best.first() else { return Ok(()) };
         let defaults =
             task.defaults.iter().copied().filter(|default| self.blocks.contains_key(default));
@@ -180,7 +183,10 @@ impl Found {
             Ratio::of_rounds(&paired(rounds, other, choice))
                 .is_some_and(|ratio| (ratio.high / ratio.low).sqrt() <= 1.0 + SURE)
         };
-        let fresh = self.rounds_of(settings, 0, true, surface, random, |rounds| {
+        let wait = |surface: &mut dyn Surface, round, rounds| {
+            surface.wait_for_round(round, rounds, calm.core_to_core_ns);
+        };
+        let fresh = self.rounds_of(settings, 0, wait, surface, random, |rounds| {
             // Failed settings are not part of the last round.
             let last = rounds.last().map(|it| it.step_s.keys().copied().collect::<Vec<_>>());
             let last = last.unwrap_or_default();
@@ -230,13 +236,13 @@ impl Found {
         choice.into_iter().for_each(|choice| self.put_first(choice));
     }
 
-    /// Whole rounds, as long as more blocks are left than `until` and they are not `enough`. They may be spread over a longer
-    /// time.
+    /// Whole rounds, as long as more blocks are left than `until` and they are not `enough`. `wait` is called before each with
+    /// its number and how many there are at most.
     fn rounds_of(
         &mut self,
         mut settings: Vec<usize>,
         until: usize,
-        are_spread: bool,
+        wait: impl Fn(&mut dyn Surface, usize, usize),
         surface: &mut dyn Surface,
         random: &mut ChaCha8Rng,
         enough: impl Fn(&[Round]) -> bool,
@@ -247,9 +253,7 @@ impl Found {
         };
         let most = surface.blocks_left() / settings.len().max(1);
         while more(surface.blocks_left(), &settings) && !enough(&rounds) {
-            if are_spread {
-                surface.spread(rounds.len(), most);
-            }
+            wait(surface, rounds.len(), most);
             settings.shuffle(random);
             let mut round = Round::default();
             for &setting in &settings {

@@ -2,8 +2,14 @@
 //!
 //! A virtual machine was seen to change the speed of its messages and copies by 15 to 20 %, for 10 s to three minutes each.
 //! Rounds that follow each other within seconds see one such speed, and training sees all of them.
+//!
+//! Where a hypervisor moves the processors, a gain is that of one placement ([`results::core_to_core`]). Rounds wait for it,
+//! since the others would not count.
 
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use results::core_to_core::are_alike;
 
 /// Rounds are spread over so long ...
 const LONGEST: Duration = Duration::from_secs(120);
@@ -29,10 +35,35 @@ impl Spread {
         let due = self.0.mul_f64(round as f64 / rounds.max(1) as f64);
         due.saturating_sub(ago)
     }
+
+    /// How long all rounds together may wait until processors are as far apart as they should be.
+    pub fn patience(self) -> Duration {
+        self.0
+    }
+}
+
+/// Between two looks at the processors.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Waits until processors are this far apart, in nanoseconds, but not longer than `patience`. `look` tells how far they are;
+/// nothing where they do not move. Returns how long it has waited.
+pub fn until_alike(
+    core_to_core_ns: Option<f64>,
+    patience: Duration,
+    look: impl Fn() -> Option<f64>,
+) -> Duration {
+    let Some(expected_ns) = core_to_core_ns else { return Duration::ZERO };
+    let begun = Instant::now();
+    while begun.elapsed() < patience && look().is_some_and(|ns| !are_alike(ns, expected_ns)) {
+        sleep(LOOK);
+    }
+    begun.elapsed()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn seconds(seconds: u64) -> Duration {
@@ -56,5 +87,19 @@ mod tests {
         assert_eq!(spread.rest(seconds(50), 19, 20), seconds(45));
         assert_eq!(spread.rest(seconds(9), 1, 20), seconds(0), "it is late");
         assert_eq!(spread.rest(seconds(0), 0, 0), seconds(0));
+    }
+
+    #[test]
+    fn rounds_wait_until_processors_are_back_but_not_forever() {
+        let looks = Cell::new(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            Some(if looks.get() < 3 { 40.0 } else { 190.0 })
+        };
+        assert_eq!(until_alike(None, seconds(9), look), seconds(0));
+        assert!(until_alike(Some(185.0), seconds(9), look) >= 2 * LOOK && looks.get() == 3);
+        assert!(until_alike(Some(185.0), seconds(9), look) < LOOK, "they are there");
+        assert!(until_alike(Some(40.0), LOOK, look) >= LOOK, "they do not come back");
+        assert!(until_alike(Some(40.0), seconds(9), || None) < LOOK, "they do not move");
     }
 }

@@ -8,7 +8,7 @@ use rand::RngCore;
 use thiserror::Error;
 
 use super::grid::Grid;
-use super::spread::Spread;
+use super::spread::{Spread, until_alike};
 use measure::block::{Context, Position, block_of};
 use measure::case_result::row_of;
 use measure::executor::{BlockExecutor, BlockRequest, BlockResult};
@@ -16,6 +16,7 @@ use measure::plan::Plan;
 use measure::steadiness::{SpeedChange, Unsteady};
 use results::block::{Block, Outline, summary};
 use results::conditions::Conditions;
+use results::core_to_core;
 use results::error::RecordError;
 use results::provenance::Launch;
 use results::record::Store;
@@ -66,8 +67,8 @@ pub trait Surface {
     fn blocks_left(&self) -> usize;
 
     /// Lets time pass before this one of so many rounds, which compare settings: speeds that change within seconds shall change
-    /// between rounds.
-    fn spread(&mut self, _round: usize, _rounds: usize) {}
+    /// between rounds, and the processors of a virtual machine be this far apart again.
+    fn wait_for_round(&mut self, _round: usize, _rounds: usize, _core_to_core_ns: Option<f64>) {}
 }
 
 /// How much a search may measure.
@@ -115,16 +116,18 @@ pub struct Measured<'m, 's> {
     measured: usize,
     /// When the rounds that compare settings began, and how they are spread.
     spread: Option<(Instant, Spread)>,
-    /// How long nothing was measured, to spread them.
+    /// How long nothing was measured, to spread them, and until processors were near each other or far apart again.
     rested: Duration,
+    /// How long it was the latter.
+    awaited: Duration,
 }
 
 impl<'m, 's> Measured<'m, 's> {
     /// Nothing is measured yet.
     pub fn new(grid: &'m Grid, site: &'m mut Site<'s>, budget: Budget) -> Measured<'m, 's> {
         let (begun, blocks) = (Instant::now(), BTreeMap::new());
-        let rested = Duration::ZERO;
-        Measured { grid, site, begun, budget, blocks, measured: 0, spread: None, rested }
+        let (rested, awaited) = (Duration::ZERO, Duration::ZERO);
+        Measured { grid, site, begun, budget, blocks, measured: 0, spread: None, rested, awaited }
     }
 
     /// A row for every setting that was measured, by setting.
@@ -246,14 +249,15 @@ impl Surface for Measured<'_, '_> {
         in_time.min(self.budget.blocks.saturating_sub(self.measured))
     }
 
-    fn spread(&mut self, round: usize, rounds: usize) {
+    fn wait_for_round(&mut self, round: usize, rounds: usize, core_to_core_ns: Option<f64>) {
         let now = Instant::now();
         let (used, time) = (now - self.begun, self.budget.time);
         let spread = || (now, Spread::of(used, time.saturating_sub(used)));
         let (first, spread) = *self.spread.get_or_insert_with(spread);
-        let rest = spread.rest(now - first, round, rounds);
-        std::thread::sleep(rest);
-        self.rested += rest;
+        std::thread::sleep(spread.rest(now - first, round, rounds));
+        let patience = spread.patience().saturating_sub(self.awaited);
+        self.awaited += until_alike(core_to_core_ns, patience, core_to_core::core_to_core_ns);
+        self.rested += now.elapsed();
     }
 }
 

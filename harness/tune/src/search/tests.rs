@@ -190,16 +190,17 @@ fn rounds_of_a_machine_that_shifts_are_measured_again() {
 
 #[test]
 fn the_rounds_that_compare_the_choice_are_spread() {
-    struct Spread(Fake, Vec<(usize, usize)>);
+    struct Spread(Fake, Vec<(usize, usize, Option<f64>)>);
     impl Surface for Spread {
         fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError> {
-            self.0.block(setting)
+            let core_to_core_ns = vec![40.0; 2];
+            Ok(self.0.block(setting)?.map(|observed| Observed { core_to_core_ns, ..observed }))
         }
         fn blocks_left(&self) -> usize {
             self.0.left
         }
-        fn spread(&mut self, round: usize, rounds: usize) {
-            self.1.push((round, rounds));
+        fn wait_for_round(&mut self, round: usize, rounds: usize, ns: Option<f64>) {
+            self.1.push((round, rounds, ns));
         }
     }
     let times = valley();
@@ -207,7 +208,8 @@ fn the_rounds_that_compare_the_choice_are_spread() {
     let found = find_on(&times, &mut surface, 1);
     let rounds = found.fresh.len() + found.disturbed.len();
     assert!(rounds >= 16 && found.fresh[0].len() == 2, "{rounds} rounds of {:?}", found.fresh[0]);
-    assert_eq!(surface.1, (0..rounds).map(|round| (round, rounds)).collect::<Vec<_>>());
+    let expected = (0..rounds).map(|round| (round, rounds, Some(40.0)));
+    assert_eq!(surface.1, expected.collect::<Vec<_>>(), "and on processors as far apart as before");
 }
 
 /// When blocks agree, the budget is not used up.
