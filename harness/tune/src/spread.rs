@@ -36,9 +36,10 @@ impl Spread {
         due.saturating_sub(ago)
     }
 
-    /// How long all rounds together may wait until processors are as far apart as they should be.
-    pub fn patience(self) -> Duration {
-        self.0
+    /// How long a round may wait until processors are as far apart as they should be, if earlier ones have waited so long, with
+    /// so much time left: all rounds together as long as they are spread over.
+    pub fn patience(self, awaited: Duration, left: Duration) -> Duration {
+        self.0.saturating_sub(awaited).min(left.mul_f64(PART))
     }
 }
 
@@ -87,6 +88,15 @@ mod tests {
         assert_eq!(spread.rest(seconds(50), 19, 20), seconds(45));
         assert_eq!(spread.rest(seconds(9), 1, 20), seconds(0), "it is late");
         assert_eq!(spread.rest(seconds(0), 0, 0), seconds(0));
+    }
+
+    #[test]
+    fn waiting_leaves_time_for_the_round() {
+        let spread = Spread(seconds(100));
+        assert_eq!(spread.patience(seconds(0), seconds(600)), seconds(100));
+        assert_eq!(spread.patience(seconds(70), seconds(600)), seconds(30));
+        assert_eq!(spread.patience(seconds(70), seconds(20)), seconds(10), "half of what is left");
+        assert_eq!(spread.patience(seconds(120), seconds(600)), seconds(0));
     }
 
     #[test]

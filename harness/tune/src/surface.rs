@@ -116,9 +116,9 @@ pub struct Measured<'m, 's> {
     measured: usize,
     /// When the rounds that compare settings began, and how they are spread.
     spread: Option<(Instant, Spread)>,
-    /// How long nothing was measured, to spread them, and until processors were near each other or far apart again.
+    /// How long nothing was measured before rounds.
     rested: Duration,
-    /// How long it was the latter.
+    /// The part of it in which the processors had moved.
     awaited: Duration,
 }
 
@@ -254,8 +254,10 @@ impl Surface for Measured<'_, '_> {
         let (used, time) = (now - self.begun, self.budget.time);
         let spread = || (now, Spread::of(used, time.saturating_sub(used)));
         let (first, spread) = *self.spread.get_or_insert_with(spread);
+        self.site.progress.set_message("waiting for the next round");
         std::thread::sleep(spread.rest(now - first, round, rounds));
-        let patience = spread.patience().saturating_sub(self.awaited);
+        let left = time.saturating_sub(self.begun.elapsed());
+        let patience = spread.patience(self.awaited, left);
         self.awaited += until_alike(core_to_core_ns, patience, core_to_core::core_to_core_ns);
         self.rested += now.elapsed();
     }
