@@ -76,18 +76,18 @@ impl Agenda {
         if self.pending.is_empty() || self.waits > MOST_WAITS { Next::End } else { Next::Wait }
     }
 
-    /// A round of a configuration was measured; cases with few blocks that count get more.
-    pub fn measured(&mut self, plan: &Plan, origin: usize, few: Vec<usize>) {
+    /// A round of a configuration was measured; these cases get one more.
+    pub fn measured(&mut self, plan: &Plan, origin: usize, again: Vec<usize>) {
         let Some(at) = self.pending.iter().position(|it| it.origin == origin) else { return };
         let it = &mut self.pending[at];
         it.measured += 1;
         if it.measured < it.rounds {
             return;
         }
-        if few.is_empty() || it.measured >= MOST * it.rounds {
+        if again.is_empty() || it.measured >= MOST * it.rounds {
             self.pending.remove(at);
         } else {
-            it.turns.extend(plan.again(few, it.measured));
+            it.turns.extend(plan.again(again, it.measured));
         }
     }
 }

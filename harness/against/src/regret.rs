@@ -28,6 +28,13 @@ const DEFAULT: &str = "default";
 /// A gain is measured if both settings have so many blocks that count; it has an interval from four blocks on.
 const LEAST_BLOCKS: usize = 2;
 
+/// A measured gain tests a promise if its interval is at most this part of the promised one (both on a logarithmic scale).
+/// Wider, the noise of the measurement would decide.
+const PRECISE: f64 = 0.5;
+
+/// A setting has at most so many times its number of blocks that count, to measure a gain as precisely as that.
+const MOST_BLOCKS: usize = 3;
+
 /// A line of `autotune.csv`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RegretRow {
@@ -212,18 +219,30 @@ fn of_origin<'b>(
     blocks.iter().filter(counts).collect()
 }
 
-/// Cases of a configuration of which Horovod has run too few blocks that count.
-pub fn cases_with_few_blocks(
+/// Cases of a configuration that Horovod runs again: those with too few blocks that count, and the promised setting and the
+/// default while the measured gain is much less certain than the promise is precise.
+pub fn cases_to_run_again(
     plan: &Plan,
     origin: usize,
+    named: &[Answer],
     answers: &Answers,
     blocks: &[BlockRow],
 ) -> Vec<usize> {
     let counted = of_origin(plan, origin, answers.kolo.core_to_core_ns, blocks);
+    let of_kolo = |answer: &&Answer| answer.origin == origin && answer.tuner != AUTOTUNE;
+    let compared: Vec<&String> = named.iter().filter(of_kolo).map(|answer| &answer.case).collect();
+    let is_vague = answers.kolo.promised.is_some_and(|(_, low, high)| {
+        let [answer, default] = compared[..] else { return false };
+        let measured = Estimate::of(&pairs(default, answer, Runner::Horovod, &counted));
+        let width = measured.and_then(|it| it.interval).map(|(low, high)| (high / low).ln());
+        width.is_some_and(|width| width > PRECISE * (high / low).ln())
+    });
     let has_few = |&index: &usize| {
         let case = &plan.cases[index];
         let is_of = |row: &&&BlockRow| row.case == case.name && row.is_of(Runner::Horovod);
-        case.origin == origin && counted.iter().filter(is_of).count() < plan.blocks(case)
+        let is_more_needed = is_vague && compared.contains(&&case.name);
+        let enough = plan.blocks(case) * if is_more_needed { MOST_BLOCKS } else { 1 };
+        case.origin == origin && counted.iter().filter(is_of).count() < enough
     };
     (0..plan.cases.len()).filter(has_few).collect()
 }

@@ -100,8 +100,8 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
                 let run = Run::open(&plan, &folder)?;
                 blocks = run.finish(&turns, &mut kolo, &mut horovod, report)?;
                 let both = &answers[&plan.origins[origin].name];
-                let few = regret::cases_with_few_blocks(&plan, origin, both, &blocks);
-                agenda.measured(&plan, origin, few);
+                let again = regret::cases_to_run_again(&plan, origin, &named, both, &blocks);
+                agenda.measured(&plan, origin, again);
             }
             Next::Wait => {
                 if !is_waiting {
