@@ -117,7 +117,7 @@ struct Reported {
     #[serde(default)]
     moments_s: Option<[f64; 2]>,
     #[serde(default)]
-    wake_us: f64,
+    busy_us: f64,
     #[serde(default)]
     hand_over_us: f64,
     #[serde(default)]
@@ -241,14 +241,14 @@ impl Horovod {
     ) -> Result<(FrameworkTimes, LoopTimes), BlockError> {
         let of_origin = || plan.cases.iter().filter(|case| case.origin == origin);
         let first = of_origin().next().expect("a configuration has a case");
-        let Reported { wake_us, hand_over_us, take_back_us, .. } =
+        let Reported { busy_us, hand_over_us, take_back_us, .. } =
             self.block(plan, first, of_origin().count())?;
         let gradients = plan.origins[origin].workload.gradients.len();
         let of_loop = LoopTimes {
             fused_us: self.loop_us(gradients, FUSED_BYTES)?,
             alone_us: self.loop_us(gradients, 0)?,
         };
-        Ok((FrameworkTimes { wake_us, hand_over_us, take_back_us }, of_loop))
+        Ok((FrameworkTimes { busy_us, hand_over_us, take_back_us }, of_loop))
     }
 
     /// How long the framework takes for a megabyte of a configuration's gradients: the median over blocks of its first case

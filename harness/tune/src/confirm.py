@@ -241,9 +241,9 @@ class Gradients:
         for key in ["prescale_factor", "postscale_factor"]:
             if key in options:
                 self.reduction[key] = options[key]
-        # In warm-up steps: how long it takes to fetch a result that is there; and for each step, time on a core for work
-        # on gradients.
-        self.is_timed, self.take_back_us = True, []
+        # In warm-up steps: how long it takes to hand over a gradient, and to fetch a result that is there; and for each
+        # step, time on a core for work on gradients.
+        self.is_timed, self.hand_over_us, self.take_back_us = True, [], []
         self.work_s = {"add": [], "cast": [], "cast_back": []}
         self.fill()
         # What each later backward pass adds.
@@ -290,12 +290,15 @@ class Gradients:
         group = self.groups[at]
         cast, casting = self.work("cast", lambda: [self.compression.compress(self.tensors[member]) for member in group])
         worked += casting
+        begin = time.perf_counter()
         tensors, name = [tensor for tensor, _ in cast], GRADIENTS[group[0]][0]
         if "groups" in self.options:
             handle = self.hvd.grouped_allreduce_async_(tensors, name=name, **self.reduction)
         else:
             handle = self.hvd.allreduce_async_(tensors[0], name=name, **self.reduction)
         self.handles.append((handle, group, [context for _, context in cast]))
+        if self.is_timed:
+            self.hand_over_us.append(1e6 * (time.perf_counter() - begin) / len(group))
         return worked
 
     def synchronize(self):
@@ -337,38 +340,21 @@ class Steps:
         dtype = getattr(torch, arguments.dtype)
         new = lambda shape, value: torch.full(shape, value, dtype=dtype, device=self.device)
         self.gradients = Gradients(hvd, options, new)
-        # Time on a core of this thread: in warm-up steps for each wait; in the others until the backward pass ends, with
-        # the number of waits.
-        self.wake_s, self.busy_s, self.waits = [], [], 0
-
-    def wait_until(self, moment):
-        if moment > time.perf_counter():
-            self.waits += 1
-            on_core = time.thread_time() if self.gradients.is_timed else None
-            wait_until(moment)
-            if on_core is not None:
-                self.wake_s.append(time.thread_time() - on_core)
-
-    def host_us(self):
-        """For each wait, and for each gradient besides waiting."""
-        wake_us = 1e6 * statistics.median(self.wake_s or [0.0])
-        hand_over_us = [(1e6 * busy_s - waits * wake_us) / len(GRADIENTS) for busy_s, waits in self.busy_s]
-        return wake_us, statistics.median(hand_over_us)
+        self.busy_s = []
 
     def __call__(self):
         gradients, forward, backward = self.gradients, FORWARD_MS / 1e3, BACKWARD_MS / 1e3
-        begin, busy_begin, self.waits = time.perf_counter(), time.thread_time(), 0
+        begin, busy_begin = time.perf_counter(), time.thread_time()
         now = begin
         for one_pass in range(gradients.passes):
             now += forward
             for index, (_, _, share) in enumerate(GRADIENTS):
-                self.wait_until(now + share * backward)
+                wait_until(now + share * backward)
                 # Work on gradients makes the backward pass longer.
                 now += gradients.ready(index, one_pass)
             now += backward
-            self.wait_until(now)
-        if not gradients.is_timed:
-            self.busy_s.append((time.thread_time() - busy_begin, self.waits))
+            wait_until(now)
+        self.busy_s.append(time.thread_time() - busy_begin)
         gradients.synchronize()
         self.finish()
         wait_until(time.perf_counter() + OPTIMIZER_MS / 1e3)
@@ -405,7 +391,8 @@ def work(arguments):
     began_s = time.time()
     times = [step() for _ in range(arguments.steps)]
     ended_s = time.time()
-    wake_us, hand_over_us = step.host_us()
+    busy_us = 1e6 * statistics.median(step.busy_s) / len(GRADIENTS)
+    hand_over_us = statistics.median(gradients.hand_over_us or [0.0])
     take_back_us = statistics.median(gradients.take_back_us or [0.0])
     gradients.fill()
     step()
@@ -421,9 +408,9 @@ def work(arguments):
             "step_ms": statistics.median(slowest), "min_ms": min(slowest), "max_ms": max(slowest),
             "steps": len(slowest), "ranks": hvd.size(), "device": step.device.type,
             "steps_ms": slowest, "moments_s": [began_s, ended_s],
-            # Of the thread that hands gradients over: its time on a core for each wait, for each gradient
-            # besides, and fetching a result.
-            "wake_us": wake_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
+            # Per gradient, of the thread that hands them over: its time on a core until the backward
+            # pass ends, the part of it in Horovod's call, and fetching a result.
+            "busy_us": busy_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
             # For a megabyte of gradients, its time on a core for adding and casting them.
             "add_mb_us": gradients.work_mb_us("add"), "cast_mb_us": gradients.work_mb_us("cast"),
             "cast_back_mb_us": gradients.work_mb_us("cast_back"),
