@@ -5,7 +5,8 @@
 //!
 //! A hypervisor may move the processors of a virtual machine between cores that share a cache and cores that do not, which
 //! changes step times and gains. A promise holds for the distance at which it was measured, so that only blocks at that
-//! distance count, and Horovod runs more of them where some do not.
+//! distance count, and Horovod runs more of them where some do not. It also runs more of them until a measured gain is precise
+//! enough to test the promise.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -219,8 +220,8 @@ fn of_origin<'b>(
     blocks.iter().filter(counts).collect()
 }
 
-/// Cases of a configuration that Horovod runs again: those with too few blocks that count, and the promised setting and the
-/// default while the measured gain is much less certain than the promise is precise.
+/// Cases of a configuration that Horovod runs again: those with too few blocks that count; also the promised setting and the
+/// default, as long as the interval of the measured gain is wider than [`PRECISE`] allows.
 pub fn cases_to_run_again(
     plan: &Plan,
     origin: usize,
