@@ -221,7 +221,7 @@ fn of_origin<'b>(
 }
 
 /// Cases of a configuration that Horovod runs again: those with too few blocks that count; also the promised setting and the
-/// default, as long as the interval of the measured gain is wider than [`PRECISE`] allows.
+/// default, as long as the interval of the measured gain is wider than `PRECISE` allows.
 pub fn cases_to_run_again(
     plan: &Plan,
     origin: usize,
