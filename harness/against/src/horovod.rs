@@ -31,6 +31,9 @@ const LOOP_SCRIPT: &str = include_str!("loop_times.py");
 /// Runs steps until its autotune has finished.
 const AUTOTUNE_SCRIPT: &str = include_str!("autotune.py");
 
+/// Steps in which all gradients are ready at once.
+const AT_ONCE: usize = 8;
+
 /// Blocks in which work on gradients is timed. It differs by 10 to 20 % from block to block.
 const WORK_BLOCKS: usize = 3;
 
@@ -117,7 +120,7 @@ struct Reported {
     #[serde(default)]
     moments_s: Option<[f64; 2]>,
     #[serde(default)]
-    busy_us: f64,
+    wake_us: f64,
     #[serde(default)]
     hand_over_us: f64,
     #[serde(default)]
@@ -241,14 +244,14 @@ impl Horovod {
     ) -> Result<(FrameworkTimes, LoopTimes), BlockError> {
         let of_origin = || plan.cases.iter().filter(|case| case.origin == origin);
         let first = of_origin().next().expect("a configuration has a case");
-        let Reported { busy_us, hand_over_us, take_back_us, .. } =
-            self.block(plan, first, of_origin().count())?;
+        let Reported { wake_us, hand_over_us, take_back_us, .. } =
+            self.block(plan, first, of_origin().count(), AT_ONCE)?;
         let gradients = plan.origins[origin].workload.gradients.len();
         let of_loop = LoopTimes {
             fused_us: self.loop_us(gradients, FUSED_BYTES)?,
             alone_us: self.loop_us(gradients, 0)?,
         };
-        Ok((FrameworkTimes { busy_us, hand_over_us, take_back_us }, of_loop))
+        Ok((FrameworkTimes { wake_us, hand_over_us, take_back_us }, of_loop))
     }
 
     /// How long the framework takes for a megabyte of a configuration's gradients: the median over blocks of its first case
@@ -338,15 +341,17 @@ impl Horovod {
     fn block_of(&mut self, plan: &Plan, case: &Compared) -> Result<Reported, BlockError> {
         let of_origin = plan.cases.iter().filter(|other| other.origin == case.origin);
         let setting = of_origin.take_while(|other| other.name != case.name).count();
-        self.block(plan, case, setting)
+        self.block(plan, case, setting, 0)
     }
 
-    /// What rank 0 reports of one block of a setting of the script.
+    /// What rank 0 reports of one block of a setting of the script, with so many further steps in which all gradients are
+    /// ready at once.
     fn block(
         &mut self,
         plan: &Plan,
         case: &Compared,
         setting: usize,
+        at_once: usize,
     ) -> Result<Reported, BlockError> {
         let script = self.script(plan, case.origin)?;
         let config = &plan.origin(case).config;
@@ -357,6 +362,7 @@ impl Horovod {
             format!("--worker={setting}"),
             format!("--warmup={}", config.measure.warmup_steps),
             format!("--steps={}", config.measure.steps_per_block),
+            format!("--at-once={at_once}"),
             "--device=cpu".into(),
             format!("--dtype={dtype}"),
         ];

@@ -64,14 +64,14 @@ pub fn measure(
     write_whole(&path, (text + "\n").as_bytes()).map_err(BlockError::file(WHAT))
 }
 
-/// Times on a core of the framework's thread, for each gradient.
+/// Times on a core of the framework's thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrameworkTimes {
-    /// Until the backward pass ends.
-    pub busy_us: f64,
-    /// The part of it in Horovod's call.
+    /// For each wait for gradients.
+    pub wake_us: f64,
+    /// For each gradient: Horovod's call, and what the framework does around it.
     pub hand_over_us: f64,
-    /// Fetching a result.
+    /// For each gradient: fetching the result.
     pub take_back_us: f64,
 }
 
@@ -107,11 +107,11 @@ pub struct WorkTimes {
 
 /// What the engine's threads do besides: `of_loop` is what Horovod's takes more than the engine's own.
 fn besides(framework: FrameworkTimes, of_loop: LoopTimes, work: WorkTimes) -> Host {
-    let FrameworkTimes { busy_us, hand_over_us, take_back_us } = framework;
+    let FrameworkTimes { wake_us, hand_over_us, take_back_us } = framework;
     let LoopTimes { fused_us, alone_us } = of_loop;
     let rounded = |us: f64| (10.0 * us.max(0.0)).round() / 10.0;
     Host {
-        wake_us: rounded(busy_us - hand_over_us),
+        wake_us: rounded(wake_us),
         hand_over_us: rounded(hand_over_us),
         take_back_us: rounded(take_back_us),
         loop_gradient_us: rounded(fused_us),
@@ -127,8 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waking_up_is_the_rest_of_being_busy() {
-        let framework = FrameworkTimes { busy_us: 51.26, hand_over_us: 10.0, take_back_us: 1.32 };
+    fn the_engine_is_busy_with_what_its_own_loop_does_not_do() {
+        let framework = FrameworkTimes { wake_us: 41.26, hand_over_us: 10.0, take_back_us: 1.32 };
         let host = besides(
             framework,
             LoopTimes { fused_us: 18.0, alone_us: 29.06 }
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!((host.add_mb_us, host.cast_mb_us, host.cast_back_mb_us), (70.0, 0.0, 1.0));
         assert_eq!((wake_us, hand_over_us, take_back_us), (41.3, 10.0, 1.3));
         assert_eq!((loop_gradient_us, loop_message_us), (15.0, 10.1));
-        let framework = FrameworkTimes { busy_us: 1.0, hand_over_us: 2.0, take_back_us: 0.0 };
+        let framework = FrameworkTimes { wake_us: -1.0, hand_over_us: 2.0, take_back_us: 0.0 };
         assert_eq!(
             besides(framework, LoopTimes { fused_us: -1.0, alone_us: -2.0 }, WorkTimes::default()),
             Host { hand_over_us: 2.0, ..Host::default() }

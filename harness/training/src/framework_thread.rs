@@ -142,7 +142,7 @@ impl<'a> FrameworkThread<'a> {
             }
             pass_start += forward + backward;
         }
-        sleep(pass_start.saturating_duration_since(Instant::now()));
+        sleep_until(pass_start, host);
         Ok(())
     }
 
@@ -186,13 +186,12 @@ impl FrameworkThread<'_> {
     }
 }
 
-/// Sleeps until a gradient is ready. Waking up takes time on a core.
-fn sleep_until(ready: Instant, host: HostTimes) {
-    let left = ready.saturating_duration_since(Instant::now());
-    if let Some(rest) = left.checked_sub(host.wake).filter(|rest| !rest.is_zero()) {
+/// Sleeps until a moment, unless it has passed. Waking up then takes time on a core.
+fn sleep_until(moment: Instant, host: HostTimes) {
+    let left = moment.saturating_duration_since(Instant::now());
+    if !left.is_zero() {
         let occupied = Occupied::begin();
-        sleep(rest);
+        sleep(left);
         occupied.until(host.wake);
     }
-    sleep(ready.saturating_duration_since(Instant::now()));
 }

@@ -68,6 +68,8 @@ def parse():
     add("--timeout", type=at_least(1), default=600, help="seconds for a block (%(default)s)")
     add("--dry-run", action="store_true", help="print commands in their order, and run none")
     add("--worker", type=int, help=argparse.SUPPRESS)
+    # Steps in which all gradients are ready at once, after the measured ones: for the times of the thread.
+    add("--at-once", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker is None and (arguments.ranks is None) == (arguments.launcher is None):
         parser.error("give either -np, for horovodrun, or --launcher")
@@ -222,10 +224,12 @@ def report_line(report):
 
 
 def wait_until(moment):
-    """Sleeps, as a thread does that waits for a GPU. Spinning would take the core from Horovod's thread."""
+    """Sleeps, as a thread does that waits for a GPU. Spinning would take the core from Horovod's thread.
+    Returns whether it had to."""
     left = moment - time.perf_counter()
     if left > 0:
         time.sleep(left)
+    return left > 0
 
 
 class Gradients:
@@ -241,9 +245,9 @@ class Gradients:
         for key in ["prescale_factor", "postscale_factor"]:
             if key in options:
                 self.reduction[key] = options[key]
-        # In warm-up steps: how long it takes to hand over a gradient, and to fetch a result that is there; and for each
-        # step, time on a core for work on gradients.
-        self.is_timed, self.hand_over_us, self.take_back_us = True, [], []
+        # In warm-up steps: how long it takes to fetch a result that is there; and for each step, time on a core for work
+        # on gradients.
+        self.is_timed, self.take_back_us = True, []
         self.work_s = {"add": [], "cast": [], "cast_back": []}
         self.fill()
         # What each later backward pass adds.
@@ -290,15 +294,12 @@ class Gradients:
         group = self.groups[at]
         cast, casting = self.work("cast", lambda: [self.compression.compress(self.tensors[member]) for member in group])
         worked += casting
-        begin = time.perf_counter()
         tensors, name = [tensor for tensor, _ in cast], GRADIENTS[group[0]][0]
         if "groups" in self.options:
             handle = self.hvd.grouped_allreduce_async_(tensors, name=name, **self.reduction)
         else:
             handle = self.hvd.allreduce_async_(tensors[0], name=name, **self.reduction)
         self.handles.append((handle, group, [context for _, context in cast]))
-        if self.is_timed:
-            self.hand_over_us.append(1e6 * (time.perf_counter() - begin) / len(group))
         return worked
 
     def synchronize(self):
@@ -340,25 +341,42 @@ class Steps:
         dtype = getattr(torch, arguments.dtype)
         new = lambda shape, value: torch.full(shape, value, dtype=dtype, device=self.device)
         self.gradients = Gradients(hvd, options, new)
-        self.busy_s = []
+        # For each step: time on a core until the backward pass ends, and waits.
+        self.busy = []
 
     def __call__(self):
-        gradients, forward, backward = self.gradients, FORWARD_MS / 1e3, BACKWARD_MS / 1e3
-        begin, busy_begin = time.perf_counter(), time.thread_time()
-        now = begin
-        for one_pass in range(gradients.passes):
-            now += forward
-            for index, (_, _, share) in enumerate(GRADIENTS):
-                wait_until(now + share * backward)
-                # Work on gradients makes the backward pass longer.
-                now += gradients.ready(index, one_pass)
-            now += backward
-            wait_until(now)
-        self.busy_s.append(time.thread_time() - busy_begin)
-        gradients.synchronize()
+        begin = time.perf_counter()
+        self.busy.append(self.compute(FORWARD_MS / 1e3, BACKWARD_MS / 1e3))
+        self.gradients.synchronize()
         self.finish()
         wait_until(time.perf_counter() + OPTIMIZER_MS / 1e3)
         return 1e3 * (time.perf_counter() - begin)
+
+    def compute(self, forward, backward):
+        """Forward and backward passes of so many seconds. Returns this thread's time on a core, and how often it waited."""
+        now, on_core, waits = time.perf_counter(), time.thread_time(), 0
+        for one_pass in range(self.gradients.passes):
+            now += forward
+            for index, (_, _, share) in enumerate(GRADIENTS):
+                waits += wait_until(now + share * backward)
+                # Work on gradients makes the backward pass longer.
+                now += self.gradients.ready(index, one_pass)
+            now += backward
+            waits += wait_until(now)
+        return time.thread_time() - on_core, waits
+
+    def thread_us(self, steps, at_once):
+        """This thread's time on a core: to wake up from a wait, and to hand over a gradient. The latter is measured in further
+        steps, in which all gradients are ready at once. The former is what the last steps took besides, for each wait."""
+        if at_once == 0:
+            return 0.0, 0.0
+        handing_over_s = []
+        for _ in range(at_once):
+            handing_over_s.append(self.compute(0.0, 0.0)[0])
+            self.gradients.synchronize()
+        handing_over_s = statistics.median(handing_over_s)
+        wake_s = [(busy_s - handing_over_s) / waits for busy_s, waits in self.busy[-steps:] if waits > 0]
+        return 1e6 * statistics.median(wake_s or [0.0]), 1e6 * handing_over_s / len(GRADIENTS)
 
 
 def modules():
@@ -391,8 +409,7 @@ def work(arguments):
     began_s = time.time()
     times = [step() for _ in range(arguments.steps)]
     ended_s = time.time()
-    busy_us = 1e6 * statistics.median(step.busy_s) / len(GRADIENTS)
-    hand_over_us = statistics.median(gradients.hand_over_us or [0.0])
+    wake_us, hand_over_us = step.thread_us(arguments.steps, arguments.at_once)
     take_back_us = statistics.median(gradients.take_back_us or [0.0])
     gradients.fill()
     step()
@@ -408,9 +425,9 @@ def work(arguments):
             "step_ms": statistics.median(slowest), "min_ms": min(slowest), "max_ms": max(slowest),
             "steps": len(slowest), "ranks": hvd.size(), "device": step.device.type,
             "steps_ms": slowest, "moments_s": [began_s, ended_s],
-            # Per gradient, of the thread that hands them over: its time on a core until the backward
-            # pass ends, the part of it in Horovod's call, and fetching a result.
-            "busy_us": busy_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
+            # Of the thread that hands gradients over, if it was asked for them: its time on a core for each
+            # wait, for each gradient besides; and fetching a result.
+            "wake_us": wake_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
             # For a megabyte of gradients, its time on a core for adding and casting them.
             "add_mb_us": gradients.work_mb_us("add"), "cast_mb_us": gradients.work_mb_us("cast"),
             "cast_back_mb_us": gradients.work_mb_us("cast_back"),
