@@ -11,7 +11,7 @@ use tune::confirm::{REPORT, Setting, script};
 use tune::space::variables;
 
 use crate::engine::{BlockError, Engine, Steps, limit, own_time};
-use crate::host_times::{FrameworkTimes, LoopTimes, WorkTimes};
+use crate::host_times::{FrameworkTimes, LOOP_GRADIENTS, LoopTimes, WorkTimes};
 use crate::launcher::Launcher;
 use crate::plan::{Compared, Origin, Plan, RING, dtype_name};
 use crate::process::{ProcessError, output};
@@ -232,26 +232,29 @@ impl Engine for Horovod {
 }
 
 impl Horovod {
-    /// How long Horovod's threads are busy: the framework's in one block of a configuration's first case, without
-    /// options of Horovod's optimizer; the loop's in a group of one rank.
+    /// How long the framework's thread is busy, in one block of a configuration's first case without options of Horovod's
+    /// optimizer.
     ///
     /// # Errors
-    /// When the block or the rank fails.
-    pub fn thread_times(
+    /// When the block fails.
+    pub fn framework_times(
         &mut self,
         plan: &Plan,
         origin: usize,
-    ) -> Result<(FrameworkTimes, LoopTimes), BlockError> {
+    ) -> Result<FrameworkTimes, BlockError> {
         let of_origin = || plan.cases.iter().filter(|case| case.origin == origin);
         let first = of_origin().next().expect("a configuration has a case");
         let Reported { wake_us, hand_over_us, take_back_us, .. } =
             self.block(plan, first, of_origin().count(), AT_ONCE)?;
-        let gradients = plan.origins[origin].workload.gradients.len();
-        let of_loop = LoopTimes {
-            fused_us: self.loop_us(gradients, FUSED_BYTES)?,
-            alone_us: self.loop_us(gradients, 0)?,
-        };
-        Ok((FrameworkTimes { wake_us, hand_over_us, take_back_us }, of_loop))
+        Ok(FrameworkTimes { wake_us, hand_over_us, take_back_us })
+    }
+
+    /// How long Horovod's loop is busy, in a group of one rank.
+    ///
+    /// # Errors
+    /// When the rank fails.
+    pub fn loop_times(&self) -> Result<LoopTimes, BlockError> {
+        Ok(LoopTimes { fused_us: self.loop_us(FUSED_BYTES)?, alone_us: self.loop_us(0)? })
     }
 
     /// How long the framework takes for a megabyte of a configuration's gradients: the median over blocks of its first case
@@ -281,14 +284,14 @@ impl Horovod {
         })
     }
 
-    /// Time on a core of the loop for each of so many gradients, at a fusion threshold.
-    fn loop_us(&self, gradients: usize, threshold_bytes: usize) -> Result<f64, BlockError> {
+    /// Time on a core of the loop for each gradient, at a fusion threshold.
+    fn loop_us(&self, threshold_bytes: usize) -> Result<f64, BlockError> {
         const LIMIT: Duration = Duration::from_secs(120);
         #[derive(Deserialize)]
         struct LoopReport {
             gradient_us: f64,
         }
-        let words = [gradients, threshold_bytes].map(|number| number.to_string());
+        let words = [LOOP_GRADIENTS, threshold_bytes].map(|number| number.to_string());
         let text = self.python("loop_times.py", LOOP_SCRIPT, &words, 1, LIMIT)?;
         Ok(the_report::<LoopReport>(&text)?.gradient_us)
     }

@@ -18,7 +18,7 @@ use workloads::framework::Framework;
 
 use crate::engine::{BlockError, Engine, Steps, limit};
 use crate::horovod::FUSED_BYTES;
-use crate::host_times::LoopTimes;
+use crate::host_times::{LOOP_GRADIENTS, LoopTimes};
 use crate::launcher::Launcher;
 use crate::one_block::OneBlock;
 use crate::plan::{Compared, Plan};
@@ -73,8 +73,8 @@ const TIMED_BACKWARD_MS: f64 = 0.1;
 const TIMED_STEPS: usize = 30;
 
 impl Kolo {
-    /// How long the engine's loop is on a core for each gradient of one element, in a group of one rank: as many gradients as a
-    /// configuration has, less what one gradient takes.
+    /// How long the engine's loop is on a core for each gradient of one element, in a group of one rank: a step of
+    /// [`LOOP_GRADIENTS`], less a step of one gradient.
     ///
     /// # Errors
     /// When the rank fails.
@@ -84,14 +84,10 @@ impl Kolo {
         origin: usize,
         host: Host,
     ) -> Result<LoopTimes, BlockError> {
-        let gradients = plan.origins[origin].workload.gradients.len();
-        if gradients < 2 {
-            return Ok(LoopTimes::default());
-        }
         let mut each_us = |threshold_bytes: usize| -> Result<f64, BlockError> {
-            let all = self.loop_us(plan, origin, host, (gradients, threshold_bytes))?;
+            let all = self.loop_us(plan, origin, host, (LOOP_GRADIENTS, threshold_bytes))?;
             let one = self.loop_us(plan, origin, host, (1, threshold_bytes))?;
-            Ok((all - one) / (gradients - 1) as f64)
+            Ok((all - one) / (LOOP_GRADIENTS - 1) as f64)
         };
         Ok(LoopTimes { fused_us: each_us(FUSED_BYTES)?, alone_us: each_us(0)? })
     }

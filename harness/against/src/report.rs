@@ -26,9 +26,9 @@ pub fn text(plan: &Plan, comparison: &Comparison) -> String {
             wake_us, hand_over_us, take_back_us, loop_gradient_us, loop_message_us, ..
         } = host;
         line(format!(
-            "# {name}: the framework's thread wakes up for a gradient for {wake_us} us, hands it over for \
-             {hand_over_us} us, and fetches its result for {take_back_us} us; the loop is busy for \
-             {loop_gradient_us} us more than the engine's with each gradient, and {loop_message_us} us with each message"
+            "# {name}: the framework's thread takes {wake_us} us to wake up from a wait, {hand_over_us} us to hand over a \
+             gradient, and {take_back_us} us to fetch its result; with each gradient the loop is busy for \
+             {loop_gradient_us} us more than the engine's, and with each message for {loop_message_us} us"
         ));
         let &Host { add_mb_us, cast_mb_us, cast_back_mb_us, .. } = host;
         if (add_mb_us, cast_mb_us) != (0.0, 0.0) {

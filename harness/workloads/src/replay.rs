@@ -26,7 +26,7 @@ pub struct StepTimes {
 /// How long the threads of a rank are busy, besides copying, casting and reducing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostTimes {
-    /// The framework's thread, waking up for a gradient.
+    /// The framework's thread, waking up from a wait for a gradient.
     pub wake: Duration,
     /// Handing over a gradient, once it is ready.
     pub hand_over: Duration,
