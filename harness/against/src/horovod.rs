@@ -126,6 +126,8 @@ struct Reported {
     #[serde(default)]
     take_back_us: f64,
     #[serde(default)]
+    framework_mib: f64,
+    #[serde(default)]
     add_mb_us: f64,
     #[serde(default)]
     cast_mb_us: f64,
@@ -232,7 +234,7 @@ impl Engine for Horovod {
 }
 
 impl Horovod {
-    /// How long the framework's thread is busy, in one block of a configuration's first case without options of Horovod's
+    /// How long the framework's thread is busy, and how much memory it has, in one block of a configuration's first case without options of Horovod's
     /// optimizer.
     ///
     /// # Errors
@@ -244,9 +246,9 @@ impl Horovod {
     ) -> Result<FrameworkTimes, BlockError> {
         let of_origin = || plan.cases.iter().filter(|case| case.origin == origin);
         let first = of_origin().next().expect("a configuration has a case");
-        let Reported { wake_us, hand_over_us, take_back_us, .. } =
+        let Reported { wake_us, hand_over_us, take_back_us, framework_mib: memory_mib, .. } =
             self.block(plan, first, of_origin().count(), AT_ONCE)?;
-        Ok(FrameworkTimes { wake_us, hand_over_us, take_back_us })
+        Ok(FrameworkTimes { wake_us, hand_over_us, take_back_us, memory_mib })
     }
 
     /// How long Horovod's loop is busy, in a group of one rank.

@@ -13,6 +13,7 @@ use transports::memory::Memory;
 use transports::pattern::Wrong;
 use transports::threads::{self, Arrivals, ControlChannel, LastStep, Links, run_ranks};
 use transports::transport::{MessageChannel, NonblockingBarrier, Transport};
+use workloads::replay::HostTimes;
 
 use crate::background::Background;
 use crate::gradients::{self, Gradients};
@@ -28,6 +29,18 @@ pub struct RankMemory {
     pub gradients: Gradients,
     /// The fusion buffer.
     pub fusion_buffer: Memory,
+    /// The framework's own. A process gets the smallest fragments of free memory first, and MPI takes longer to copy scattered
+    /// pages.
+    pub framework: Memory,
+}
+
+impl RankMemory {
+    /// Takes the memory of the framework that a job replays. It is touched before that of gradients is allocated.
+    fn take_framework(&mut self, job: &Job) -> Memory {
+        let HostTimes { framework_bytes, .. } = job.times.host;
+        let kept = std::mem::take(&mut self.framework);
+        if kept.size_bytes() == framework_bytes { kept } else { Memory::new(framework_bytes) }
+    }
 }
 
 /// Runs a job on threads, one per rank. `memories` has one entry per rank.
@@ -72,8 +85,9 @@ pub fn run_rank<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
     beside: (B, M, S),
     memory: &mut RankMemory,
 ) -> Result<RankLog, EngineError> {
+    let mut taken = std::mem::take(memory);
+    let framework = taken.take_framework(job);
     std::thread::scope(|scope| {
-        let taken = std::mem::take(memory);
         let (left, log) = if job.times.host.has_framework_thread() {
             let host = ThreadedHost::new(scope, job, rank, all_reduce, taken);
             let (host, log) = Background::new(job, rank, beside, host)?.run()?;
@@ -83,7 +97,7 @@ pub fn run_rank<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
             let (host, log) = Background::new(job, rank, beside, host)?.run()?;
             (host.into_memory(), log)
         };
-        *memory = left;
+        *memory = RankMemory { framework, ..left };
         Ok(log)
     })
 }

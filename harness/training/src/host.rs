@@ -41,7 +41,7 @@ impl<'scope, 'env, 'a: 'scope> Host<'scope, 'env, 'a> {
         all_reduce: impl FnOnce(Memory) -> Box<dyn AllReduce + 'a>,
         memory: RankMemory,
     ) -> Self {
-        let RankMemory { mut gradients, fusion_buffer } = memory;
+        let RankMemory { mut gradients, fusion_buffer, .. } = memory;
         gradients.fit(job);
         let messages = Messages::new(job, &mut gradients, all_reduce(fusion_buffer));
         Host {
@@ -68,7 +68,8 @@ impl<'scope, 'env, 'a: 'scope> Host<'scope, 'env, 'a> {
     /// The memory, to be used again.
     pub fn into_memory(mut self) -> RankMemory {
         let gradients = std::mem::take(self.gradients.here());
-        RankMemory { gradients, fusion_buffer: self.messages.into_fusion_buffer() }
+        let fusion_buffer = self.messages.into_fusion_buffer();
+        RankMemory { gradients, fusion_buffer, ..RankMemory::default() }
     }
 }
 

@@ -70,7 +70,7 @@ impl<'scope, 'a: 'scope> ThreadedHost<'scope, 'a> {
         all_reduce: impl FnOnce(Memory) -> Box<dyn AllReduce + 'a>,
         memory: RankMemory,
     ) -> Self {
-        let RankMemory { mut gradients, fusion_buffer } = memory;
+        let RankMemory { mut gradients, fusion_buffer, .. } = memory;
         gradients.fit(job);
         let messages = Messages::new(job, &mut gradients, all_reduce(fusion_buffer));
         let count = job.workload.gradients.len();
@@ -128,7 +128,8 @@ impl<'scope, 'a: 'scope> ThreadedHost<'scope, 'a> {
     pub fn into_memory(self) -> RankMemory {
         drop(self.commands);
         let gradients = self.thread.join().expect("the framework's thread panicked");
-        RankMemory { gradients, fusion_buffer: self.messages.into_fusion_buffer() }
+        let fusion_buffer = self.messages.into_fusion_buffer();
+        RankMemory { gradients, fusion_buffer, ..RankMemory::default() }
     }
 }
 

@@ -392,10 +392,23 @@ def modules():
     return torch, hvd
 
 
+def anonymous_mib():
+    """This process's memory besides files, where the system tells it."""
+    try:
+        with open("/proc/self/status") as status:
+            for text in status:
+                if text.startswith("RssAnon:"):
+                    return int(text.split()[1]) / 1024
+    except OSError:
+        pass
+    return 0.0
+
+
 def work(arguments):
     """One rank of a block."""
     apply(arguments.worker, os.environ)
     torch, hvd = modules()
+    framework_mib = anonymous_mib()
     options = SETTINGS[arguments.worker][2]
     compression = options.get("compression", "none")
     if not hasattr(hvd.Compression, compression):
@@ -428,6 +441,8 @@ def work(arguments):
             # Of the thread that hands gradients over, if it was asked for them: its time on a core for each
             # wait, for each gradient besides; and fetching a result.
             "wake_us": wake_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
+            # Memory of the process before that of gradients.
+            "framework_mib": framework_mib,
             # For a megabyte of gradients, its time on a core for adding and casting them.
             "add_mb_us": gradients.work_mb_us("add"), "cast_mb_us": gradients.work_mb_us("cast"),
             "cast_back_mb_us": gradients.work_mb_us("cast_back"),

@@ -23,7 +23,7 @@ pub struct StepTimes {
     pub host: HostTimes,
 }
 
-/// How long the threads of a rank are busy, besides copying, casting and reducing.
+/// How long the threads of a rank are busy, besides copying, casting and reducing, and what memory they have besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostTimes {
     /// The framework's thread, waking up from a wait for a gradient.
@@ -42,6 +42,8 @@ pub struct HostTimes {
     pub cast_mb: Duration,
     /// The same, casting results back to a megabyte of gradients.
     pub cast_back_mb: Duration,
+    /// Memory of the framework, which each rank touches before it allocates that of gradients.
+    pub framework_bytes: usize,
 }
 
 impl HostTimes {

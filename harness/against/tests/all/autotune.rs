@@ -20,7 +20,7 @@ case \"$1\" in
 *loop_times.py) [ \"$3\" = 0 ] && us=9.5 || us=3.5; report=\"{\\\"gradient_us\\\": $us}\";;
 *autotune.py) report=\"{\\\"finished\\\": true, \\\"steps\\\": 1250, \\\"seconds\\\": 99.5, \\\"settings\\\": 22, \
 \\\"fusion_threshold_mib\\\": 8.5, \\\"cycle_time_ms\\\": 20, \\\"is_cached\\\": true}\";;
-*) report=\"{\\\"ranks\\\": 2, \\\"steps_ms\\\": [1], \\\"wake_us\\\": 22, \\\"hand_over_us\\\": 8, \\\"take_back_us\\\": 0.5, \
+*) report=\"{\\\"ranks\\\": 2, \\\"steps_ms\\\": [1], \\\"wake_us\\\": 22, \\\"hand_over_us\\\": 8, \\\"take_back_us\\\": 0.5, \\\"framework_mib\\\": 167, \
 \\\"add_mb_us\\\": 57, \\\"cast_mb_us\\\": 54, \\\"cast_back_mb_us\\\": 52}\";;
 esac
 echo \"KOLO-REPORT $report\"";
@@ -58,6 +58,7 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     host_times::measure(&mut plan, &mut horovod, own, folder.path(), |_| {}).unwrap();
     let host = plan.origins[0].host;
     assert_eq!((host.wake_us, host.hand_over_us, host.take_back_us), (22.0, 8.0, 0.5));
+    assert_eq!(host.framework_mib, 167.0);
     assert_eq!(
         (host.loop_gradient_us, host.loop_message_us),
         (2.5, 5.0),

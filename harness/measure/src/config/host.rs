@@ -1,4 +1,4 @@
-//! How long the threads of a rank are busy on the host.
+//! How long the threads of a rank are busy on the host, and what memory they have besides.
 
 use std::time::Duration;
 
@@ -8,8 +8,10 @@ use workloads::replay::HostTimes;
 
 /// More time on a core for each gradient or message is taken for a mistake.
 const MOST_HOST_US: f64 = 1e6;
+/// So is more memory for each rank.
+const MOST_FRAMEWORK_MIB: f64 = 65536.0;
 
-/// How long the threads of a rank are busy on the host, in us.
+/// How long the threads of a rank are busy on the host, in us, and what memory they have besides, in MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs, reason = "see `replay::HostTimes`")]
@@ -25,6 +27,8 @@ pub struct Host {
     pub cast_mb_us: f64,
     #[serde(skip_serializing_if = "is_0")]
     pub cast_back_mb_us: f64,
+    #[serde(skip_serializing_if = "is_0")]
+    pub framework_mib: f64,
 }
 
 impl Host {
@@ -44,6 +48,7 @@ impl Host {
             add_mb: time(self.add_mb_us),
             cast_mb: time(self.cast_mb_us),
             cast_back_mb: time(self.cast_back_mb_us),
+            framework_bytes: (self.framework_mib * f64::from(1 << 20)) as usize,
         }
     }
 
@@ -62,11 +67,12 @@ impl Host {
             ("cast_back_mb_us", cast_back_mb_us),
         ];
         let check = |(key, us)| within(&format!("host.{key}"), us, 0.0, MOST_HOST_US);
-        times.into_iter().try_for_each(check)
+        times.into_iter().try_for_each(check)?;
+        within("host.framework_mib", self.framework_mib, 0.0, MOST_FRAMEWORK_MIB)
     }
 }
 
-/// A time that older folders of results do not have.
+/// A quantity that older folders of results do not have.
 fn is_0(time: &f64) -> bool {
     *time == 0.0
 }

@@ -454,11 +454,24 @@ const TIMES: StepTimes = StepTimes {
         add_mb: Duration::ZERO,
         cast_mb: Duration::ZERO,
         cast_back_mb: Duration::ZERO,
+        framework_bytes: 0,
     },
 };
 
 /// A job of 3 ranks on the engine, and its timeline.
 fn job(plane: &str, timeout: Duration, times: StepTimes) -> (Result<Outcome, EngineError>, Trace) {
+    let mut memories = Vec::new();
+    memories.resize_with(3, RankMemory::default);
+    job_in(&mut memories, plane, timeout, times)
+}
+
+/// The same, in this memory of its ranks.
+fn job_in(
+    memories: &mut [RankMemory],
+    plane: &str,
+    timeout: Duration,
+    times: StepTimes,
+) -> (Result<Outcome, EngineError>, Trace) {
     let gradients = (0..12_u64)
         .map(|id| gradient(&format!("layer{id}"), &[id * 37 % 100], 1.0 - id as f64 / 12.0));
     let workload = Workload {
@@ -492,9 +505,7 @@ fn job(plane: &str, timeout: Duration, times: StepTimes) -> (Result<Outcome, Eng
         seed: 5,
         recorder: Some(&recorder),
     };
-    let mut memories = Vec::new();
-    memories.resize_with(3, RankMemory::default);
-    let outcome = engine::run(&job, &mut memories);
+    let outcome = engine::run(&job, memories);
     let shown = Shown {
         case: "twelve",
         algorithm: "ring",
@@ -529,6 +540,23 @@ fn a_framework_that_is_busy_hands_gradients_over_one_after_the_other() {
             assert!(step.time >= least, "{plane}: {:?}", step.time);
         }
     }
+}
+
+#[test]
+fn a_framework_has_memory_as_long_as_jobs_replay_it() {
+    let mut memories = Vec::new();
+    memories.resize_with(3, RankMemory::default);
+    let mut sizes_after = |host: HostTimes| {
+        let times = StepTimes { host, ..TIMES };
+        let (outcome, _) = job_in(&mut memories, "bitvector", Duration::from_secs(60), times);
+        assert_eq!(outcome.unwrap().wrong.count, 0);
+        memories.iter().map(|rank| rank.framework.size_bytes()).collect::<Vec<_>>()
+    };
+    let host = HostTimes { framework_bytes: 1 << 20, ..HostTimes::default() };
+    assert_eq!(sizes_after(host), [1 << 20; 3]);
+    let with_a_thread = HostTimes { hand_over: Duration::from_micros(1), ..host };
+    assert_eq!(sizes_after(with_a_thread), [1 << 20; 3]);
+    assert_eq!(sizes_after(HostTimes::default()), [0; 3]);
 }
 
 #[test]

@@ -102,6 +102,7 @@ pub const BUSY: HostTimes = HostTimes {
     add_mb: Duration::ZERO,
     cast_mb: Duration::ZERO,
     cast_back_mb: Duration::ZERO,
+    framework_bytes: 0,
 };
 
 /// The forward part of a pass.
