@@ -454,6 +454,11 @@ fusion_threshold_mib = [128]
             ),
             (
                 "[sweep]",
+                "[host]\nframework_mib = -1\n[sweep]",
+                "test.toml: host.framework_mib is -1, expected 0 to 65536",
+            ),
+            (
+                "[sweep]",
                 "[measure]\nbudget_seconds = 0\n[sweep]",
                 "test.toml: measure.budget_seconds is 0, expected more; to measure as little as possible",
             ),
