@@ -29,17 +29,18 @@ pub struct RankMemory {
     pub gradients: Gradients,
     /// The fusion buffer.
     pub fusion_buffer: Memory,
-    /// The framework's own. A process gets the smallest fragments of free memory first, and MPI takes longer to copy scattered
+    /// The framework's own, of the first rank in a process. A process gets the smallest fragments of free memory first, and MPI takes longer to copy scattered
     /// pages.
     pub framework: Memory,
 }
 
 impl RankMemory {
-    /// Takes the memory of the framework that a job replays. It is touched before that of gradients is allocated.
-    fn take_framework(&mut self, job: &Job) -> Memory {
+    /// Touches the memory of the framework that a job replays, before that of gradients is allocated.
+    pub fn touch_framework(&mut self, job: &Job) {
         let HostTimes { framework_bytes, .. } = job.times.host;
-        let kept = std::mem::take(&mut self.framework);
-        if kept.size_bytes() == framework_bytes { kept } else { Memory::new(framework_bytes) }
+        if self.framework.size_bytes() != framework_bytes {
+            self.framework = Memory::new(framework_bytes);
+        }
     }
 }
 
@@ -58,6 +59,8 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
     let schedules = job.data_plane.schedules(threads::NAME);
     let schedules =
         schedules.map_err(|error| EngineError::BackEnd(BackEndError::new(threads::NAME, error)))?;
+    // This process has one framework.
+    memories.iter_mut().take(1).for_each(|memory| memory.touch_framework(job));
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
     let logs = run_ranks(&[&data, &bits, &control], |rank| {
         let mut slot = slots[rank].lock().expect("only this rank takes it");
@@ -86,7 +89,7 @@ pub fn run_rank<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
     memory: &mut RankMemory,
 ) -> Result<RankLog, EngineError> {
     let mut taken = std::mem::take(memory);
-    let framework = taken.take_framework(job);
+    let framework = std::mem::take(&mut taken.framework);
     std::thread::scope(|scope| {
         let (left, log) = if job.times.host.has_framework_thread() {
             let host = ThreadedHost::new(scope, job, rank, all_reduce, taken);

@@ -42,7 +42,7 @@ pub struct HostTimes {
     pub cast_mb: Duration,
     /// The same, casting results back to a megabyte of gradients.
     pub cast_back_mb: Duration,
-    /// Memory of the framework, which each rank touches before it allocates that of gradients.
+    /// Memory of the framework, which a process touches before it allocates that of gradients.
     pub framework_bytes: usize,
 }
 

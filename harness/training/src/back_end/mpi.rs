@@ -110,6 +110,7 @@ impl ProcessRank for MpiRank {
         let plane = MpiPlane::of(job.data_plane);
         let plane = plane.map_err(|error| EngineError::BackEnd(BackEndError::new(MPI, error)))?;
         let all_reduce = |fusion_buffer| plane.all_reduce(data, job.sizes, fusion_buffer);
+        memory.touch_framework(job);
         engine::run_rank(job, rank, all_reduce, (bits, control, last_step), memory)
     }
 }
