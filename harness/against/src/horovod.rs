@@ -234,8 +234,8 @@ impl Engine for Horovod {
 }
 
 impl Horovod {
-    /// How long the framework's thread is busy, and how much memory it has, in one block of a configuration's first case without options of Horovod's
-    /// optimizer.
+    /// How long the framework's thread is busy, and how much memory its process has, in one block of a configuration's first
+    /// case without options of Horovod's optimizer.
     ///
     /// # Errors
     /// When the block fails.
