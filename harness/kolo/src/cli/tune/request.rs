@@ -30,17 +30,17 @@ const WARMUP_STEPS: usize = 1;
 const STEPS: usize = 4;
 
 /// How long Horovod's threads are busy with PyTorch, where a configuration does not say: medians of
-/// `results/reference/horovod/one-node/host_times.json`, of one processor (an Intel Xeon); memory of Python 3.11 with PyTorch 2.0.1.
+/// `results/reference/horovod/one-node-3/host_times.json`, of one processor (an AMD EPYC), with Python 3.11 and PyTorch 2.0.1.
 const HOROVODS: Host = Host {
-    wake_us: 32.0,
-    hand_over_us: 7.0,
+    wake_us: 67.0,
+    hand_over_us: 4.9,
     take_back_us: 0.5,
-    loop_gradient_us: 1.0,
-    loop_message_us: 1.0,
+    loop_gradient_us: 1.2,
+    loop_message_us: 0.8,
     add_mb_us: 0.0,
     cast_mb_us: 0.0,
     cast_back_mb_us: 0.0,
-    framework_mib: 167.0,
+    framework_mib: 169.5,
 };
 
 /// Default time to measure.
