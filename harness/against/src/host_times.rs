@@ -7,7 +7,8 @@
 //! comparison, as time on a core, and not fitted to step times.
 //!
 //! The framework's thread also wakes up from waits for gradients, and the caches are cold then. Handing over is measured in steps
-//! in which all gradients are ready at once. What the steps of the configuration take besides is waking up.
+//! in which all gradients are ready at once. What the thread takes besides, from one wait to the next in steps of the
+//! configuration, is waking up: the median over waits. Linux 6.18 counts some of the time in which a thread waits for a core as time on it.
 //!
 //! Memory counts, too. A process gets the smallest fragments of free memory first. In Horovod's process they go to Python and
 //! PyTorch, and gradients get pages that follow each other. MPI copies these faster.

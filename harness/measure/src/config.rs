@@ -127,7 +127,7 @@ impl Config {
             forward: time(self.step.forward_ms),
             backward: time(self.step.backward_ms),
             optimizer: time(self.step.optimizer_ms),
-            host: self.host.times(),
+            host: self.host.costs(),
         }
     }
 

@@ -7,7 +7,7 @@ use algorithms::control::{Reduction, Response, Tensors};
 use algorithms::topology::Rank;
 use results::usage::cpu_time;
 use transports::transport::{MessageChannel, NonblockingBarrier, Transport, TransportError};
-use workloads::replay::{HostTimes, StepTimes};
+use workloads::replay::{HostCosts, StepTimes};
 
 use crate::fault::Fault;
 use crate::job::Job;
@@ -208,7 +208,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
     /// One message: an allreduce of one or several gradients.
     fn carry_out(&mut self, response: &Response) -> Result<(), EngineError> {
         self.carried_out += response.tensors.len();
-        let HostTimes { loop_gradient, loop_message, .. } = self.job.times.host;
+        let HostCosts { loop_gradient, loop_message, .. } = self.job.times.host;
         occupy(loop_message + loop_gradient * response.tensors.len() as u32);
         if let Some(error) = &response.error {
             // As in Horovod, errors are passed to the framework. This one continues the step.

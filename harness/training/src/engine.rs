@@ -13,7 +13,7 @@ use transports::memory::Memory;
 use transports::pattern::Wrong;
 use transports::threads::{self, Arrivals, ControlChannel, LastStep, Links, run_ranks};
 use transports::transport::{MessageChannel, NonblockingBarrier, Transport};
-use workloads::replay::HostTimes;
+use workloads::replay::HostCosts;
 
 use crate::background::Background;
 use crate::gradients::{self, Gradients};
@@ -37,7 +37,7 @@ pub struct RankMemory {
 impl RankMemory {
     /// Touches the memory of the framework that a job replays, before that of gradients is allocated.
     pub fn touch_framework(&mut self, job: &Job) {
-        let HostTimes { framework_bytes, .. } = job.times.host;
+        let HostCosts { framework_bytes, .. } = job.times.host;
         if self.framework.size_bytes() != framework_bytes {
             self.framework = Memory::new(framework_bytes);
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use algorithms::control::TensorId;
 use algorithms::topology::Rank;
 use transports::memory::Memory;
-use workloads::replay::{HostTimes, StepTimes, releases};
+use workloads::replay::{HostCosts, StepTimes, releases};
 
 use crate::gradients::Gradients;
 use crate::job::Job;
@@ -187,7 +187,7 @@ impl FrameworkThread<'_> {
 }
 
 /// Sleeps until a moment, unless it has passed. Waking up then takes time on a core.
-fn sleep_until(moment: Instant, host: HostTimes) {
+fn sleep_until(moment: Instant, host: HostCosts) {
     let left = moment.saturating_duration_since(Instant::now());
     if !left.is_zero() {
         let occupied = Occupied::begin();

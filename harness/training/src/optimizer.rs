@@ -7,7 +7,7 @@ use algorithms::control::{DataType, TensorId};
 
 use serde::{Deserialize, Serialize};
 
-use workloads::replay::HostTimes;
+use workloads::replay::HostCosts;
 
 use crate::gradients::Gradients;
 use crate::job::Job;
@@ -21,7 +21,7 @@ pub struct Optimizer {
     wire: DataType,
     /// Megabytes of each gradient.
     megabytes: Vec<f64>,
-    host: HostTimes,
+    host: HostCosts,
     work: Work,
 }
 
@@ -57,7 +57,7 @@ impl Optimizer {
     /// last pass. Returns the time taken.
     pub fn take(&mut self, pass: usize, gradient: TensorId, gradients: &mut Gradients) -> Duration {
         let (dtype, wire, before) = (self.dtype, self.wire, self.work);
-        let HostTimes { add_mb, cast_mb, .. } = self.host;
+        let HostCosts { add_mb, cast_mb, .. } = self.host;
         let megabytes = self.megabytes[gradient];
         if pass > 0 {
             let least = add_mb.mul_f64(megabytes);

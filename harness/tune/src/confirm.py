@@ -341,42 +341,51 @@ class Steps:
         dtype = getattr(torch, arguments.dtype)
         new = lambda shape, value: torch.full(shape, value, dtype=dtype, device=self.device)
         self.gradients = Gradients(hvd, options, new)
-        # For each step: time on a core until the backward pass ends, and waits.
-        self.busy = []
+        # For each step, if its thread is timed: when it began, and waits ended, on the clock of its time on a core, and
+        # gradients that were ready by then.
+        self.is_timed, self.waits = arguments.at_once > 0, []
 
     def __call__(self):
         begin = time.perf_counter()
-        self.busy.append(self.compute(FORWARD_MS / 1e3, BACKWARD_MS / 1e3))
+        self.waits.append(self.compute(FORWARD_MS / 1e3, BACKWARD_MS / 1e3))
         self.gradients.synchronize()
         self.finish()
         wait_until(time.perf_counter() + OPTIMIZER_MS / 1e3)
         return 1e3 * (time.perf_counter() - begin)
 
     def compute(self, forward, backward):
-        """Forward and backward passes of so many seconds. Returns this thread's time on a core, and how often it waited."""
-        now, on_core, waits = time.perf_counter(), time.thread_time(), 0
+        """Forward and backward passes of so many seconds. Returns what `waits` holds of a step."""
+        now, waits = time.perf_counter(), [(time.thread_time(), 0)]
         for one_pass in range(self.gradients.passes):
             now += forward
             for index, (_, _, share) in enumerate(GRADIENTS):
-                waits += wait_until(now + share * backward)
+                if wait_until(now + share * backward) and self.is_timed:
+                    waits.append((time.thread_time(), index))
                 # Work on gradients makes the backward pass longer.
                 now += self.gradients.ready(index, one_pass)
             now += backward
-            waits += wait_until(now)
-        return time.thread_time() - on_core, waits
+            if wait_until(now) and self.is_timed:
+                waits.append((time.thread_time(), len(GRADIENTS)))
+        return waits
 
     def thread_us(self, steps, at_once):
         """This thread's time on a core: to wake up from a wait, and to hand over a gradient. The latter is measured in further
-        steps, in which all gradients are ready at once. The former is what the last steps took besides, for each wait."""
+        steps, in which all gradients are ready at once. The former is what it took from one wait to the next besides, in
+        the last steps. It is a median, since Linux also counts some of the time in which another thread has the core."""
         if at_once == 0:
             return 0.0, 0.0
         handing_over_s = []
         for _ in range(at_once):
-            handing_over_s.append(self.compute(0.0, 0.0)[0])
+            begin = time.thread_time()
+            self.compute(0.0, 0.0)
+            handing_over_s.append((time.thread_time() - begin) / len(GRADIENTS))
             self.gradients.synchronize()
-        handing_over_s = statistics.median(handing_over_s)
-        wake_s = [(busy_s - handing_over_s) / waits for busy_s, waits in self.busy[-steps:] if waits > 0]
-        return 1e6 * statistics.median(wake_s or [0.0]), 1e6 * handing_over_s / len(GRADIENTS)
+        hand_over_s = statistics.median(handing_over_s)
+        wake_s = [
+            later - earlier - (ready - before) * hand_over_s
+            for waits in self.waits[-steps:] for (earlier, before), (later, ready) in zip(waits, waits[1:])
+        ]
+        return 1e6 * statistics.median(wake_s or [0.0]), 1e6 * hand_over_s
 
 
 def modules():
@@ -438,8 +447,8 @@ def work(arguments):
             "step_ms": statistics.median(slowest), "min_ms": min(slowest), "max_ms": max(slowest),
             "steps": len(slowest), "ranks": hvd.size(), "device": step.device.type,
             "steps_ms": slowest, "moments_s": [began_s, ended_s],
-            # Of the thread that hands gradients over, if it was asked for them: its time on a core for each
-            # wait, for each gradient besides; and fetching a result.
+            # Of the thread that hands gradients over, if it was asked for them: its time on a core to wake up from a wait,
+            # and to hand over a gradient; and fetching a result.
             "wake_us": wake_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
             # Memory of the process before that of gradients.
             "framework_mib": framework_mib,

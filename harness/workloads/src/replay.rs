@@ -19,13 +19,13 @@ pub struct StepTimes {
     pub backward: Duration,
     /// After the last gradient is reduced.
     pub optimizer: Duration,
-    /// Time on a core besides.
-    pub host: HostTimes,
+    /// What the host spends besides.
+    pub host: HostCosts,
 }
 
 /// How long the threads of a rank are busy, besides copying, casting and reducing, and what memory they have besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct HostTimes {
+pub struct HostCosts {
     /// The framework's thread, waking up from a wait for a gradient.
     pub wake: Duration,
     /// Handing over a gradient, once it is ready.
@@ -46,7 +46,7 @@ pub struct HostTimes {
     pub framework_bytes: usize,
 }
 
-impl HostTimes {
+impl HostCosts {
     /// Whether the framework has a thread of its own: it takes time to hand over a gradient.
     pub fn has_framework_thread(&self) -> bool {
         !(self.hand_over.is_zero() && self.wake.is_zero())

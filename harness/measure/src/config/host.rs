@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use results::toml_file::{Invalid, within};
 use serde::{Deserialize, Serialize};
-use workloads::replay::HostTimes;
+use workloads::replay::HostCosts;
 
 /// More time on a core for each gradient or message is taken for a mistake.
 const MOST_HOST_US: f64 = 1e6;
@@ -14,7 +14,7 @@ const MOST_FRAMEWORK_MIB: f64 = 65536.0;
 /// How long the threads of a rank are busy on the host, in us, and what memory they have besides, in MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[allow(missing_docs, reason = "see `replay::HostTimes`")]
+#[allow(missing_docs, reason = "see `replay::HostCosts`")]
 pub struct Host {
     pub wake_us: f64,
     pub hand_over_us: f64,
@@ -37,9 +37,9 @@ impl Host {
         *self == Host::default()
     }
 
-    pub(super) fn times(&self) -> HostTimes {
+    pub(super) fn costs(&self) -> HostCosts {
         let time = |us: f64| Duration::from_secs_f64(us / 1e6);
-        HostTimes {
+        HostCosts {
             wake: time(self.wake_us),
             hand_over: time(self.hand_over_us),
             take_back: time(self.take_back_us),

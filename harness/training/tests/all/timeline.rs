@@ -19,7 +19,7 @@ use training::timeline::write::{Shown, file_name, write};
 use transports::allreduce::Sizes;
 use transports::data_plane::DataPlane;
 use workloads::framework::Framework;
-use workloads::replay::{HostTimes, StepTimes};
+use workloads::replay::{HostCosts, StepTimes};
 use workloads::trace::Category;
 use workloads::trace::names;
 use workloads::trace::read::{Flaws, Span, Trace};
@@ -445,7 +445,7 @@ const TIMES: StepTimes = StepTimes {
     forward: Duration::from_micros(300),
     backward: Duration::from_millis(4),
     optimizer: Duration::from_micros(100),
-    host: HostTimes {
+    host: HostCosts {
         wake: Duration::ZERO,
         hand_over: Duration::ZERO,
         take_back: Duration::ZERO,
@@ -521,13 +521,13 @@ fn job_in(
 #[test]
 fn a_framework_that_is_busy_hands_gradients_over_one_after_the_other() {
     let ms = Duration::from_millis;
-    let host = HostTimes {
+    let host = HostCosts {
         wake: ms(1) / 5,
         hand_over: ms(2),
         take_back: ms(1),
         loop_gradient: ms(3),
         loop_message: ms(1),
-        ..HostTimes::default()
+        ..HostCosts::default()
     };
     let times = StepTimes { host, ..TIMES };
     for plane in control::NAMES {
@@ -546,17 +546,17 @@ fn a_framework_that_is_busy_hands_gradients_over_one_after_the_other() {
 fn a_framework_has_memory_as_long_as_jobs_replay_it() {
     let mut memories = Vec::new();
     memories.resize_with(3, RankMemory::default);
-    let mut sizes_after = |host: HostTimes| {
+    let mut sizes_after = |host: HostCosts| {
         let times = StepTimes { host, ..TIMES };
         let (outcome, _) = job_in(&mut memories, "bitvector", Duration::from_secs(60), times);
         assert_eq!(outcome.unwrap().wrong.count, 0);
         memories.iter().map(|rank| rank.framework.size_bytes()).collect::<Vec<_>>()
     };
-    let host = HostTimes { framework_bytes: 1 << 20, ..HostTimes::default() };
+    let host = HostCosts { framework_bytes: 1 << 20, ..HostCosts::default() };
     assert_eq!(sizes_after(host), [1 << 20, 0, 0], "three ranks, one process");
-    let with_a_thread = HostTimes { hand_over: Duration::from_micros(1), ..host };
+    let with_a_thread = HostCosts { hand_over: Duration::from_micros(1), ..host };
     assert_eq!(sizes_after(with_a_thread), [1 << 20, 0, 0]);
-    assert_eq!(sizes_after(HostTimes::default()), [0; 3]);
+    assert_eq!(sizes_after(HostCosts::default()), [0; 3]);
 }
 
 #[test]

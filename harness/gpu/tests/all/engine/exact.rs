@@ -5,7 +5,7 @@ use std::time::Instant;
 use algorithms::control::{self, DataType, ReduceOp};
 use algorithms::topology::Topology;
 use workloads::framework::Framework;
-use workloads::replay::HostTimes;
+use workloads::replay::HostCosts;
 
 use crate::engine::setting::{BUSY, Setting, run, workload};
 
@@ -54,7 +54,7 @@ fn awkward_settings_are_exact() {
             ..Setting::default()
         },
     ] {
-        for (plane, host) in control::NAMES.into_iter().zip([HostTimes::default(), BUSY].repeat(9))
+        for (plane, host) in control::NAMES.into_iter().zip([HostCosts::default(), BUSY].repeat(9))
         {
             let (topology, framework) = (setting.topology.clone(), setting.framework.clone());
             let setting = Setting { plane, topology, framework, host, ..setting };

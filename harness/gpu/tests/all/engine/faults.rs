@@ -10,7 +10,7 @@ use training::outcome::EngineError;
 use training::outcome::Outcome;
 use workloads::framework::Framework;
 use workloads::groups::Groups;
-use workloads::replay::HostTimes;
+use workloads::replay::HostCosts;
 
 use crate::engine::setting::{BUSY, Setting, try_run, workload};
 
@@ -35,12 +35,12 @@ fn a_gradient_that_never_becomes_ready_is_named() {
     for (groups, host, expected) in [
         (
             None,
-            HostTimes::default(),
+            HostCosts::default(),
             "the step waits for 1 of its 9 gradients: \"layer4\"; see that every gradient",
         ),
         (
             Some(lists),
-            HostTimes::default(),
+            HostCosts::default(),
             "group 1 waits for 1 of its 3 gradients: \"layer4\"; see that",
         ),
         (
@@ -67,11 +67,11 @@ fn a_gradient_that_never_becomes_ready_is_named() {
 
 /// A job in which something goes wrong on rank 2 of 4.
 fn run_with(fault: Fault, plane: &str, timeout: Duration) -> Result<Outcome, EngineError> {
-    run_on(HostTimes::default(), fault, plane, timeout)
+    run_on(HostCosts::default(), fault, plane, timeout)
 }
 
 fn run_on(
-    host: HostTimes,
+    host: HostCosts,
     fault: Fault,
     plane: &str,
     timeout: Duration,
@@ -99,8 +99,8 @@ fn run_on(
 }
 
 /// Without and with a framework's thread.
-const HOSTS: [HostTimes; 2] =
-    [HostTimes { wake: Duration::ZERO, hand_over: Duration::ZERO, ..BUSY }, BUSY];
+const HOSTS: [HostCosts; 2] =
+    [HostCosts { wake: Duration::ZERO, hand_over: Duration::ZERO, ..BUSY }, BUSY];
 
 const NEGOTIATING: [&str; 4] = ["coordinator", "tree:2", "point-to-point", "bitvector"];
 

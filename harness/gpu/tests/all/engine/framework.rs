@@ -8,7 +8,7 @@ use training::outcome::RankLog;
 use training::outcome::RankMessage;
 use workloads::framework::{Compression, Framework};
 use workloads::groups::Groups;
-use workloads::replay::HostTimes;
+use workloads::replay::HostCosts;
 
 use crate::engine::setting::{BUSY, FORWARD, Setting, options, run, workload};
 
@@ -32,7 +32,7 @@ fn every_number_of_passes_type_and_cast_is_exact() {
                         packing_bytes: [0, 300][turn % 2],
                         threshold: [0, 700, 1 << 20][turn % 3],
                         backward: Duration::from_micros(600),
-                        host: [HostTimes::default(), BUSY][turn % 7 % 2],
+                        host: [HostCosts::default(), BUSY][turn % 7 % 2],
                         cycle_ms: 0.2,
                         steps: 2,
                         framework,

@@ -16,7 +16,7 @@ use transports::allreduce::Sizes;
 use transports::data_plane::DataPlane;
 use workloads::framework::{Compression, Framework};
 use workloads::groups::Groups;
-use workloads::replay::{HostTimes, StepTimes};
+use workloads::replay::{HostCosts, StepTimes};
 use workloads::workload::{Gradient, Workload};
 
 /// `count` gradients of uneven sizes that become ready one after the other, the last one first.
@@ -56,7 +56,7 @@ pub struct Setting<'a> {
     pub segment_bytes: usize,
     pub packing_bytes: usize,
     pub backward: Duration,
-    pub host: HostTimes,
+    pub host: HostCosts,
     pub timeout: Duration,
     pub steps: usize,
     pub framework: Framework,
@@ -80,7 +80,7 @@ impl Default for Setting<'_> {
             segment_bytes: 1000,
             packing_bytes: 5000,
             backward: Duration::from_millis(8),
-            host: HostTimes::default(),
+            host: HostCosts::default(),
             timeout: Duration::from_secs(60),
             steps: 3,
             framework: Framework::default(),
@@ -93,7 +93,7 @@ impl Default for Setting<'_> {
 }
 
 /// A framework with a thread of its own, and a loop that is busy besides.
-pub const BUSY: HostTimes = HostTimes {
+pub const BUSY: HostCosts = HostCosts {
     wake: Duration::from_micros(5),
     hand_over: Duration::from_micros(10),
     take_back: Duration::from_micros(2),
