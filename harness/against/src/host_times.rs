@@ -6,9 +6,10 @@
 //! gradients on the framework's thread, and takes longer for that than the engine. All this is measured before the
 //! comparison, as time on a core, and not fitted to step times.
 //!
-//! The framework's thread also wakes up from waits for gradients, and the caches are cold then. Handing over is measured in steps
-//! in which all gradients are ready at once. What the thread takes besides, from one wait to the next in steps of the
-//! configuration, is waking up: the median over waits. Linux 6.18 counts some of the time in which a thread waits for a core as time on it.
+//! The framework's thread also wakes up from waits for gradients, and the caches are cold then. Handing over is measured in
+//! steps in which all gradients are ready at once. What the thread takes besides, from one wait to the next in steps of the
+//! configuration, is waking up. It is the median over waits, because Linux 6.18 counts some of the time in which a thread waits
+//! for a core as time on that core.
 //!
 //! Memory counts, too. A process gets the smallest fragments of free memory first. In Horovod's process they go to Python and
 //! PyTorch, and gradients get pages that follow each other. MPI copies these faster.
@@ -22,7 +23,7 @@ use results::statistics::median;
 
 use crate::engine::BlockError;
 use crate::horovod::Horovod;
-use crate::plan::{Origin, Plan};
+use crate::plan::Plan;
 
 /// The file in a folder of results.
 const FILE: &str = "host_times.json";
@@ -51,39 +52,38 @@ pub fn measure(
     report: impl Fn(String),
 ) -> Result<(), BlockError> {
     let path = folder.join(FILE);
-    let earlier: BTreeMap<String, Host> = if path.exists() {
-        let text = std::fs::read_to_string(&path).map_err(BlockError::file(WHAT))?;
-        serde_json::from_str(&text).map_err(BlockError::file(WHAT))?
-    } else {
-        BTreeMap::new()
-    };
-    let (mut times, mut beyond) = (BTreeMap::new(), None);
+    let earlier = read(&path)?;
+    let (mut times, mut of_loops) = (BTreeMap::new(), None);
     for index in 0..plan.origins.len() {
-        let Origin { name, host, .. } = &plan.origins[index];
-        let of_origin = match earlier.get(name) {
-            Some(&earlier) => earlier,
-            None if *host != Host::default() => *host,
-            None => {
-                report(format!("{name}: measuring how long Horovod's threads are busy"));
-                let framework = horovod.framework_times(plan, index)?;
-                let beyond = match beyond {
-                    Some(beyond) => beyond,
-                    None => {
-                        report(
-                            "measuring how long Horovod's loop and the engine's are busy".into(),
-                        );
-                        let host = besides(framework, LoopTimes::default(), WorkTimes::default());
-                        *beyond.insert(beyond_own(horovod, || own(plan, index, host))?)
-                    }
-                };
-                besides(framework, beyond, horovod.work_times(plan, index)?)
+        let (name, given) = (plan.origins[index].name.clone(), plan.origins[index].host);
+        let host = if let Some(&earlier) = earlier.get(&name) {
+            earlier
+        } else if given != Host::default() {
+            given
+        } else {
+            report(format!("{name}: measuring how long Horovod's threads are busy"));
+            let framework = horovod.framework_times(plan, index)?;
+            if of_loops.is_none() {
+                report("measuring how long Horovod's loop and the engine's are busy".into());
+                let host = besides(framework, LoopTimes::default(), WorkTimes::default());
+                of_loops = Some(beyond_own(horovod, || own(plan, index, host))?);
             }
+            besides(framework, of_loops.unwrap_or_default(), horovod.work_times(plan, index)?)
         };
-        times.insert(name.clone(), of_origin);
-        plan.origins[index].host = of_origin;
+        plan.origins[index].host = host;
+        times.insert(name, host);
     }
     let text = serde_json::to_string_pretty(&times).expect("plain data");
     write_whole(&path, (text + "\n").as_bytes()).map_err(BlockError::file(WHAT))
+}
+
+/// What an earlier run has measured, by configuration; nothing if there is no such file.
+fn read(path: &Path) -> Result<BTreeMap<String, Host>, BlockError> {
+    if !path.exists() {
+        return Ok(BTreeMap::new());
+    }
+    let text = std::fs::read_to_string(path).map_err(BlockError::file(WHAT))?;
+    serde_json::from_str(&text).map_err(BlockError::file(WHAT))
 }
 
 /// What Horovod's loop takes more than the engine's own: medians over rounds of both.

@@ -29,8 +29,8 @@ pub struct RankMemory {
     pub gradients: Gradients,
     /// The fusion buffer.
     pub fusion_buffer: Memory,
-    /// The framework's own, of the first rank in a process. A process gets the smallest fragments of free memory first, and MPI takes longer to copy scattered
-    /// pages.
+    /// The framework's own, of the first rank in a process. A process gets the smallest fragments of free memory first, and
+    /// MPI takes longer to copy scattered pages.
     pub framework: Memory,
 }
 

@@ -341,8 +341,7 @@ class Steps:
         dtype = getattr(torch, arguments.dtype)
         new = lambda shape, value: torch.full(shape, value, dtype=dtype, device=self.device)
         self.gradients = Gradients(hvd, options, new)
-        # For each step, if its thread is timed: when it began, and waits ended, on the clock of its time on a core, and
-        # gradients that were ready by then.
+        # What `compute` returned, step by step.
         self.is_timed, self.waits = arguments.at_once > 0, []
 
     def __call__(self):
@@ -354,7 +353,8 @@ class Steps:
         return 1e3 * (time.perf_counter() - begin)
 
     def compute(self, forward, backward):
-        """Forward and backward passes of so many seconds. Returns what `waits` holds of a step."""
+        """Forward and backward passes of so many seconds. Returns pairs of this thread's time on a core, in seconds, and how
+        many gradients were ready: a pair at the beginning and, if the thread is timed, one at the end of each wait."""
         now, waits = time.perf_counter(), [(time.thread_time(), 0)]
         for one_pass in range(self.gradients.passes):
             now += forward
