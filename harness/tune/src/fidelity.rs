@@ -1,135 +1,91 @@
-//! How far the engine is from real Horovod.
+//! How far a promised gain is from the gain that Horovod shows.
 //!
-//! A gain is the ratio of two step times. Where both were also measured with real Horovod, the engine's ratio can be
-//! compared with Horovod's (`kolo against horovod`, see `harness/against/README.md`). How far the two are apart, beyond the
-//! noise of that measurement, is part of every promised interval.
+//! A gain is the ratio of two step times. `kolo against autotune` lets real Horovod measure promised gains some minutes later
+//! (see `harness/against/README.md`). The two differ by the noise of both measurements, because the engine is not Horovod, and
+//! because the machine has changed in the meantime. The last two are part of every promised interval.
 //!
-//! The engine replays computation as time, as the steps of Horovod do, so nearly all of the distance is that of the exposed
-//! communication: what computation does not hide. Steps that hide all of it are much nearer to Horovod's than others.
+//! The engine replays computation as time, as the steps of Horovod do, so the two differ in communication. Where computation
+//! hides all of it, steps hardly differ. Where it does not, communication often takes most of the step, and all of its error is
+//! one of the step, however small the part is that is exposed.
 
 use super::answer::Ratio;
 
-/// How far the engine is from Horovod: of `results/reference/horovod` and `promises-3` to `promises-6`, by [`step_errors`]
-/// and [`share_error`]. A case on processors near each other and far apart counts as two.
+/// How far gains that Horovod shows are from promised ones: of `results/reference/promises-7` to `promises-10`, by
+/// [`step_error`] and [`share_error`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fidelity {
-    /// How far steps are from Horovod's, where every rank has a core.
-    pub of_step: StepErrors,
-    /// Where ranks share cores, the logarithm of the ratio of two steps is uncertain by this share of itself in addition.
+    /// How far a step that exposes communication is from Horovod's later, for 95 % of steps, in parts of itself.
+    pub step_error: f64,
+    /// Where ranks share cores, the logarithm of a gain is uncertain by this share of itself in addition.
     pub share_error: f64,
-    /// The number of cases behind it.
-    pub cases: usize,
-}
-
-/// How far the engine's steps are from Horovod's, for 95 % of settings, in parts of the step: the root of the sum of both
-/// squares. What all settings of a model have in common is left out, since it is no part of their ratios.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepErrors {
-    /// Of any step.
-    pub hidden: f64,
-    /// In parts of the step's exposed communication.
-    pub exposed: f64,
+    /// The number of promises behind the last of the two.
+    pub promises: usize,
 }
 
 /// Every rank has a core.
-const OWN_CORES: Fidelity = Fidelity {
-    of_step: StepErrors { hidden: 0.003, exposed: 0.101 },
-    share_error: 0.0,
-    cases: 147,
-};
+const OWN_CORES: Fidelity = Fidelity { step_error: 0.043, share_error: 0.0, promises: 34 };
 
 /// There are more ranks than cores: steps have two lengths, and in the engine more long ones follow large messages than in
-/// Horovod. Settings that take equally long are as near as elsewhere.
-const SHARED_CORES: Fidelity = Fidelity { share_error: 0.25, cases: 44, ..OWN_CORES };
+/// Horovod.
+const SHARED_CORES: Fidelity = Fidelity { share_error: 0.34, promises: 8, ..OWN_CORES };
 
 /// The standard normal quantile of a two-sided 95 % interval.
 const DEVIATIONS: f64 = 1.96;
 
-/// Computation hides the communication of a step whose exposed share is smaller.
+/// Steps with a smaller exposed share hide part of the communication's error, in proportion.
 const HIDDEN: f64 = 0.05;
 
-/// The engine's step of a setting in parts of Horovod's, measured over blocks: the mean of the logarithms, and its standard
-/// error.
+/// A promised gain beside the one that Horovod showed later.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Distance {
-    /// The mean.
-    pub log: f64,
-    /// The standard error.
+pub struct Shown {
+    /// The logarithm of the promised gain.
+    pub promised_log: f64,
+    /// By how much the logarithm of the gain that Horovod showed is larger.
+    pub beyond_log: f64,
+    /// The standard error of that: the noise of both measurements.
     pub error: f64,
-    /// The mean of the logarithms of the engine's step.
-    pub step_log: f64,
-    /// The exposed share of the engine's step, 0 to 1.
-    pub exposed: f64,
+    /// The exposed shares of both steps, 0 to 1.
+    pub exposed: [f64; 2],
 }
 
-impl StepErrors {
-    /// Of a step with this exposed share.
-    pub fn of(self, exposed: f64) -> f64 {
-        self.hidden.hypot(self.exposed * exposed)
-    }
+/// The error of a ratio of steps with these exposed shares, in parts of that of a step.
+fn of_both(exposed: [f64; 2]) -> f64 {
+    let [one, other] = exposed.map(|exposed| (exposed / HIDDEN).clamp(0.0, 1.0));
+    one.hypot(other)
 }
 
-/// How far the engine's steps are from Horovod's, and the number of cases. `groups` holds settings that were compared in one
-/// run. None without a pair.
-///
-/// The error of any step is that of steps that hide their communication (0 without a pair of them).
-pub fn step_errors(groups: &[Vec<Distance>]) -> Option<(StepErrors, usize)> {
-    let are_hidden = |group: &Vec<Distance>| {
-        group.iter().copied().filter(|it| it.exposed < HIDDEN).collect::<Vec<Distance>>()
+/// [`Fidelity::step_error`] of promises whose ranks have a core each. None without a promise that exposes communication.
+pub fn step_error(promises: &[Shown]) -> Option<f64> {
+    let of = |error: f64, promise: &Shown| error * of_both(promise.exposed);
+    beyond_noise(promises, of)
+}
+
+/// [`Fidelity::share_error`] of promises whose ranks share cores, beyond the error of each step. None without a gain.
+pub fn share_error(promises: &[Shown], step_error: f64) -> Option<f64> {
+    let of = |share: f64, promise: &Shown| {
+        (step_error * of_both(promise.exposed)).hypot(share * promise.promised_log)
     };
-    let of_hidden: Vec<Vec<Distance>> = groups.iter().map(are_hidden).collect();
-    let hidden = beyond_noise(&of_hidden, |error, _| error).unwrap_or(0.0);
-    let exposed =
-        beyond_noise(groups, |exposed, it| StepErrors { hidden, exposed }.of(it.exposed))?;
-    let cases = groups.iter().map(Vec::len).filter(|&count| count > 1).sum();
-    Some((StepErrors { hidden, exposed }, cases))
+    beyond_noise(promises, of)
 }
 
-/// Distances of a group vary around their mean for two reasons: the noise of each measurement, which is known, and the
-/// engine. The size of the engine's part, from which `of` computes that of each distance, is the one of Paule and Mandel,
-/// Consensus Values and Weighting Factors (1982): with it, the weighted squares of the deviations add up to their number of
-/// degrees of freedom. It is for 95 % of distances. None without a pair.
-fn beyond_noise(groups: &[Vec<Distance>], of: impl Fn(f64, &Distance) -> f64) -> Option<f64> {
-    let groups = || groups.iter().filter(|group| group.len() > 1);
-    let freedom: usize = groups().map(|group| group.len() - 1).sum();
-    if freedom == 0 {
+/// The size from which `of` computes the error of each promise, for 95 % of promises. With the one of Paule and Mandel,
+/// Consensus Values and Weighting Factors (1982), the squares of the differences, each in parts of its variance, add up to
+/// their number. None if it plays no role.
+fn beyond_noise(promises: &[Shown], of: impl Fn(f64, &Shown) -> f64) -> Option<f64> {
+    if !promises.iter().any(|promise| of(1.0, promise) > of(0.0, promise)) {
         return None;
     }
-    let squares = |size: f64| {
-        let variance = |it: &Distance| it.error.powi(2) + (of(size, it) / DEVIATIONS).powi(2);
-        groups().map(|group| weighted(group, variance)).sum::<f64>()
+    let squares = |size: f64| -> f64 {
+        let variance =
+            |it: &Shown| it.error.powi(2) + (of(size, it) / DEVIATIONS).powi(2) + f64::EPSILON;
+        promises.iter().map(|it| it.beyond_log.powi(2) / variance(it)).sum()
     };
     let (mut low, mut high) = (0.0, 2.0);
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
-        if squares(middle) > freedom as f64 { low = middle } else { high = middle }
+        if squares(middle) > promises.len() as f64 { low = middle } else { high = middle }
     }
     Some(high)
-}
-
-/// The squared deviations of a group from its mean, each in parts of its variance.
-fn weighted(group: &[Distance], variance: impl Fn(&Distance) -> f64) -> f64 {
-    let weight = |it: &Distance| 1.0 / variance(it);
-    let mean = group.iter().map(|it| weight(it) * it.log).sum::<f64>()
-        / group.iter().map(weight).sum::<f64>();
-    group.iter().map(|it| weight(it) * (it.log - mean).powi(2)).sum()
-}
-
-/// How uncertain the logarithm of a ratio is beyond the errors of its steps and the noise, in parts of itself: 1.96 times the
-/// root of the mean square of differences over that of logarithms of ratios, over all pairs within the groups. 0 without a
-/// pair.
-pub fn share_error(groups: &[Vec<Distance>], of_step: StepErrors) -> f64 {
-    let variance = |it: &Distance| it.error.powi(2) + (of_step.of(it.exposed) / DEVIATIONS).powi(2);
-    let (mut beyond, mut ratios) = (0.0, 0.0);
-    for group in groups {
-        for (at, one) in group.iter().enumerate() {
-            for other in &group[at + 1..] {
-                beyond += (one.log - other.log).powi(2) - variance(one) - variance(other);
-                ratios += (one.step_log - other.step_log).powi(2);
-            }
-        }
-    }
-    if ratios > 0.0 { DEVIATIONS * (beyond.max(0.0) / ratios).sqrt() } else { 0.0 }
 }
 
 impl Fidelity {
@@ -138,14 +94,13 @@ impl Fidelity {
         if are_sharing { SHARED_CORES } else { OWN_CORES }
     }
 
-    /// The factor that 95 % of pairs of steps with these exposed shares do not exceed, where the ratio of the two is this.
+    /// The factor that 95 % of promises do not exceed, where the ratio of two steps with these exposed shares is this.
     pub fn of_pair(self, ratio: f64, exposed: [f64; 2]) -> f64 {
-        let [one, other] = exposed.map(|exposed| self.of_step.of(exposed));
-        one.hypot(other).hypot(self.share_error * ratio.ln()).exp()
+        (self.step_error * of_both(exposed)).hypot(self.share_error * ratio.ln()).exp()
     }
 
     /// The interval of a ratio for what a user of Horovod will see: of this measurement, of one of Horovod's that is as long,
-    /// and of the engine's distance together, taken for independent.
+    /// and of how far promises are from what Horovod shows, taken for independent.
     pub fn for_horovod(self, ratio: &Ratio, exposed: [f64; 2]) -> Ratio {
         let measured = (ratio.high / ratio.low).sqrt().ln();
         let both = measured.hypot(measured);
@@ -156,12 +111,10 @@ impl Fidelity {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-    use std::path::{Path, PathBuf};
+    use std::collections::BTreeMap;
+    use std::path::Path;
 
-    use results::core_to_core::are_alike;
     use serde::Deserialize;
-    use serde::de::DeserializeOwned;
 
     use super::*;
 
@@ -179,6 +132,7 @@ mod tests {
     #[derive(Deserialize)]
     struct Config {
         step: Step,
+        sweep: Sweep,
     }
 
     #[derive(Deserialize)]
@@ -189,223 +143,151 @@ mod tests {
     }
 
     #[derive(Deserialize)]
-    struct Block {
-        case: String,
-        block: usize,
-        engine: String,
-        step_ms: Option<f64>,
-        oversubscribed: Option<bool>,
-        core_to_core_ns_least: Option<f64>,
-        core_to_core_ns_most: Option<f64>,
+    struct Sweep {
+        topology: Vec<String>,
     }
 
-    impl Block {
-        /// Its configuration, and the nodes and ranks: settings of the same can be compared.
-        fn group(&self) -> (&str, &str) {
-            let (config, case) = self.case.split_once(':').unwrap();
-            (config, case.split('/').nth(1).unwrap())
+    impl Config {
+        /// The machine has two cores.
+        fn is_sharing(&self) -> bool {
+            let (_, ranks) = self.sweep.topology[0].split_once('x').unwrap();
+            ranks.parse::<usize>().unwrap() > 2
+        }
+
+        fn exposed(&self, step_ms: f64) -> f64 {
+            let Step { forward_ms, backward_ms, optimizer_ms } = self.step;
+            1.0 - (forward_ms + backward_ms + optimizer_ms) / step_ms
         }
     }
 
-    /// Options of Horovod's optimizer, and Gloo, are not part of what is tuned by default.
-    const LEFT_OUT: [&str; 3] = ["horovod-options", "horovod-aggregation", "horovod-gloo"];
-
-    fn rows<T: DeserializeOwned>(path: &Path) -> Vec<T> {
-        csv::Reader::from_path(path).unwrap().into_deserialize().map(Result::unwrap).collect()
+    /// A line of `autotune.csv`.
+    #[derive(Deserialize)]
+    struct Row {
+        config: String,
+        tuner: String,
+        step_ms: Option<f64>,
+        promised: Option<f64>,
+        promised_low: Option<f64>,
+        promised_high: Option<f64>,
+        measured: Option<f64>,
+        measured_low: Option<f64>,
+        measured_high: Option<f64>,
     }
 
-    /// Milliseconds of computation in a step, by configuration.
-    fn computation_ms(run: &Path) -> BTreeMap<String, f64> {
+    /// The half width of the logarithm's interval.
+    fn half(low: f64, high: f64) -> f64 {
+        (high / low).ln() / 2.0
+    }
+
+    /// What intervals of these versions covered beside the noise: the errors of both steps, of any step and of the exposed
+    /// part, and of the ratio where ranks share cores.
+    fn covered(exposed_error: f64, promised_log: f64, is_sharing: bool, exposed: [f64; 2]) -> f64 {
+        let [one, other] = exposed.map(|exposed| 0.003_f64.hypot(exposed_error * exposed));
+        one.hypot(other).hypot(if is_sharing { 0.25 * promised_log } else { 0.0 })
+    }
+
+    /// The promises of a run whose gain Horovod measured with an interval, and whether ranks share cores in each.
+    fn shown(run: &Path, exposed_error: f64) -> Vec<(bool, Shown)> {
         let text = std::fs::read_to_string(run.join("provenance.json")).unwrap();
         let Provenance { config: Configs { configs } } = serde_json::from_str(&text).unwrap();
-        let of_step = |Config { step }| step.forward_ms + step.backward_ms + step.optimizer_ms;
-        configs.into_iter().flatten().map(|(name, config)| (name, of_step(config))).collect()
-    }
-
-    /// Where the processors of a virtual machine are.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    enum Placement {
-        /// On cores that share a cache.
-        Near,
-        Far,
-        /// They have moved.
-        Moved,
-        /// It was not recorded.
-        Unknown,
-    }
-
-    impl Placement {
-        /// Of the machine of `promises-4` and later runs.
-        fn of(block: &Block) -> Placement {
-            const NEAR_NS: f64 = 80.0;
-            match (block.core_to_core_ns_least, block.core_to_core_ns_most) {
-                (Some(least), Some(most)) if !are_alike(least, most) => Placement::Moved,
-                (Some(least), _) if least < NEAR_NS => Placement::Near,
-                (Some(_), _) => Placement::Far,
-                (None, _) => Placement::Unknown,
-            }
-        }
-    }
-
-    /// Of each case that both ran, from the rounds in which all engines did on processors in one place: the engine, Horovod,
-    /// and in most runs Horovod again.
-    fn distances(
-        blocks: &[Block],
-        computation_ms: &BTreeMap<String, f64>,
-    ) -> BTreeMap<(String, Placement), Distance> {
-        let mut steps: BTreeMap<(&str, usize, Placement), BTreeMap<&str, f64>> = BTreeMap::new();
-        for of_block in blocks {
-            let Block { case, block, engine, step_ms, .. } = of_block;
-            let place = Placement::of(of_block);
-            if place != Placement::Moved {
-                let of_round = steps.entry((case, *block, place)).or_default();
-                of_round.extend(step_ms.map(|ms| (engine.as_str(), ms.ln())));
-            }
-        }
-        let engines = blocks.iter().map(|block| &block.engine).collect::<BTreeSet<_>>().len();
-        let mut logs: BTreeMap<(String, Placement), Vec<(f64, f64)>> = BTreeMap::new();
-        for ((case, _, place), of) in steps.into_iter().filter(|(_, of)| of.len() == engines) {
-            let horovod = of["horovod"];
-            let log = of["kolo"] - (horovod + of.get("control").unwrap_or(&horovod)) / 2.0;
-            logs.entry((case.into(), place)).or_default().push((log, of["kolo"]));
-        }
-        // One round has no standard error.
-        logs.retain(|_, logs| logs.len() > 1);
-        let distance = |case: &str, logs: Vec<(f64, f64)>| {
-            let count = logs.len() as f64;
-            let log = logs.iter().map(|(log, _)| log).sum::<f64>() / count;
-            let step_log = logs.iter().map(|(_, step)| step).sum::<f64>() / count;
-            let square = logs.iter().map(|(it, _)| (it - log).powi(2)).sum::<f64>() / (count - 1.0);
-            let (config, _) = case.split_once(':').unwrap();
-            let exposed = 1.0 - computation_ms[config] / step_log.exp();
-            Distance { log, error: (square / count).sqrt(), step_log, exposed }
+        let configs: BTreeMap<String, Config> = configs.into_iter().flatten().collect();
+        let rows: Vec<Row> = csv::Reader::from_path(run.join("autotune.csv"))
+            .unwrap()
+            .into_deserialize()
+            .map(Result::unwrap)
+            .collect();
+        let of_row = |row: &Row| {
+            let is_default = |it: &&Row| it.config == row.config && it.tuner == "default";
+            let config = &configs[&row.config];
+            let steps_ms = [row.step_ms?, rows.iter().find(is_default)?.step_ms?];
+            let exposed = steps_ms.map(|step_ms| config.exposed(step_ms));
+            let promised_log = row.promised?.ln();
+            let is_sharing = config.is_sharing();
+            let covered = covered(exposed_error, promised_log, is_sharing, exposed);
+            // The noise is in promised intervals twice.
+            let twice = half(row.promised_low?, row.promised_high?).powi(2) - covered.powi(2);
+            let promise = (twice.max(0.0) / 2.0).sqrt();
+            let error = promise.hypot(half(row.measured_low?, row.measured_high?)) / DEVIATIONS;
+            let beyond_log = row.measured?.ln() - promised_log;
+            Some((is_sharing, Shown { promised_log, beyond_log, error, exposed }))
         };
-        let distances = logs.into_iter().map(|((case, place), logs)| {
-            let distance = distance(&case, logs);
-            ((case, place), distance)
-        });
-        distances.collect()
+        rows.iter().filter(|row| row.tuner == "kolo tune").filter_map(of_row).collect()
     }
 
     #[test]
-    fn the_error_of_steps_is_that_of_the_reference_results() {
+    fn the_error_of_promises_is_that_of_the_reference_results() {
         let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference");
-        let runs = std::fs::read_dir(reference.join("horovod")).unwrap();
-        let promises = ["promises-3", "promises-4", "promises-5", "promises-6"];
-        let runs = runs.map(|run| run.unwrap().path());
-        let runs = runs.chain(promises.map(|run| reference.join(run)));
-        let mut groups: BTreeMap<(bool, PathBuf, String), Vec<Distance>> = BTreeMap::new();
-        for run in runs {
-            let blocks: Vec<Block> = rows(&run.join("blocks.csv"));
-            let is_sharing = |group: &(&str, &str)| {
-                blocks
-                    .iter()
-                    .any(|block| block.group() == *group && block.oversubscribed == Some(true))
-            };
-            for ((case, place), distance) in distances(&blocks, &computation_ms(&run)) {
-                let of_case = blocks.iter().find(|block| block.case == case).unwrap();
-                let (config, topology) = of_case.group();
-                if !LEFT_OUT.contains(&config) {
-                    let key = (
-                        is_sharing(&(config, topology)),
-                        run.clone(),
-                        format!("{config} {topology} {place:?}"),
-                    );
-                    groups.entry(key).or_default().push(distance);
-                }
-            }
-        }
-        let of = |are_sharing: bool| -> Vec<Vec<Distance>> {
-            let groups = groups.iter().filter(|((sharing, ..), _)| *sharing == are_sharing);
-            groups.map(|(_, group)| group.clone()).collect()
+        let runs = [
+            ("promises-7", 0.102),
+            ("promises-8", 0.102),
+            ("promises-9", 0.101),
+            ("promises-10", 0.101),
+        ];
+        let shown = runs.map(|(run, exposed_error)| shown(&reference.join(run), exposed_error));
+        let (sharing, own): (Vec<_>, Vec<_>) =
+            shown.concat().into_iter().partition(|(is_sharing, _)| *is_sharing);
+        let of = |promises: Vec<(bool, Shown)>| -> Vec<Shown> {
+            promises.into_iter().map(|(_, promise)| promise).collect()
         };
-        let (own, sharing) = (of(false), of(true));
-        let (errors, cases) = step_errors(&own).unwrap();
-        let rounded = |error: f64| (1e3 * error).round() / 1e3;
-        let errors =
-            StepErrors { hidden: rounded(errors.hidden), exposed: rounded(errors.exposed) };
-        assert_eq!((errors, cases), (OWN_CORES.of_step, OWN_CORES.cases));
-        let share = share_error(&sharing, errors);
-        let cases = sharing.iter().map(Vec::len).sum::<usize>();
-        let expected = (SHARED_CORES.share_error.to_string(), SHARED_CORES.cases);
-        assert_eq!((format!("{share:.2}"), cases), expected);
-        let of_own = share_error(&own, errors);
-        assert!(of_own < 0.1, "{of_own} of ranks that have a core each");
+        let (own, sharing) = (of(own), of(sharing));
+        let step = step_error(&own).unwrap();
+        assert_eq!((format!("{step:.3}"), own.len()), ("0.043".into(), OWN_CORES.promises));
+        let share = share_error(&sharing, OWN_CORES.step_error).unwrap();
+        assert_eq!((format!("{share:.2}"), sharing.len()), ("0.34".into(), SHARED_CORES.promises));
+        let share = share_error(&own, OWN_CORES.step_error).unwrap();
+        assert!(share < 0.05, "{share} of ranks that have a core each");
     }
 
-    fn exact(log: f64) -> Distance {
-        Distance { log, error: 0.0, step_log: 0.0, exposed: 0.5 }
-    }
-
-    /// All of it is that of exposed communication.
-    fn exposed(groups: &[Vec<Distance>]) -> f64 {
-        let (errors, _) = step_errors(groups).unwrap();
-        assert_eq!(errors.hidden, 0.0);
-        errors.exposed
+    fn exact(beyond_log: f64, exposed: [f64; 2]) -> Shown {
+        Shown { promised_log: 0.0, beyond_log, error: 0.0, exposed }
     }
 
     #[test]
-    fn errors_of_steps_are_around_the_mean_of_a_group() {
-        assert_eq!(step_errors(&[]), None);
-        assert_eq!(step_errors(&[vec![exact(2.0)], vec![exact(1.0)]]), None, "no pair");
-        // Two settings that are 0.01 apart in each group; the means of groups do not matter.
-        let group = |mean: f64| vec![exact(mean - 0.005), exact(mean + 0.005)];
-        let groups = [group(0.1), group(5.0), vec![exact(9.0)]];
-        assert_eq!(step_errors(&groups).unwrap().1, 4, "one alone has no pair");
-        // The variance of each group is 0.01^2 / 2, and half of a step is exposed.
-        let expected = 2.0 * 1.96 * 0.01 / 2.0_f64.sqrt();
-        assert!((exposed(&groups) / expected - 1.0).abs() < 1e-9, "{}", exposed(&groups));
+    fn the_error_of_a_step_does_not_grow_with_what_it_exposes_beyond_a_little() {
+        assert_eq!(step_error(&[]), None);
+        assert_eq!(step_error(&[exact(0.1, [0.0, -0.1])]), None, "communication is hidden");
+        let both = [exact(0.01, [0.05, 0.0]), exact(-0.01, [0.9, 0.0])];
+        assert!((step_error(&both).unwrap() / (DEVIATIONS * 0.01) - 1.0).abs() < 1e-6);
+        // Both steps of a gain have it.
+        let squares = [exact(0.03, [0.4, 0.5]), exact(0.0, [0.5, 0.1])];
+        assert!((step_error(&squares).unwrap() / (DEVIATIONS * 0.015) - 1.0).abs() < 1e-6);
+        let fidelity = Fidelity { step_error: 0.05, share_error: 0.0, promises: 2 };
+        let of = |exposed: [f64; 2]| fidelity.of_pair(1.5, exposed).ln();
+        assert_eq!(of([0.0, -0.2]), 0.0);
+        assert!((of([0.01, 0.0]) - 0.01).abs() < 1e-12, "most of the error is hidden");
+        assert!((of([0.0, 0.05]) - 0.05).abs() < 1e-12);
+        assert!((of([0.6, 0.8]) - 0.05 * 2.0_f64.sqrt()).abs() < 1e-12);
     }
 
     #[test]
-    fn steps_that_hide_communication_are_nearer() {
-        let pair = |log: f64, exposed: f64| {
-            [-log, log].map(|log| Distance { log, error: 0.0, step_log: 0.0, exposed })
+    fn noise_is_no_error_of_a_promise() {
+        let noisy = |error: f64| -> Vec<Shown> {
+            [-0.05, 0.05, 0.02].map(|log| Shown { error, ..exact(log, [0.5, 0.0]) }).into()
         };
-        let group = |pairs: [[Distance; 2]; 2]| vec![pairs.concat()];
-        let (errors, _) = step_errors(&group([pair(0.001, 0.0), pair(0.02, 0.5)])).unwrap();
-        let hidden = 1.96 * 0.001 * 2.0_f64.sqrt();
-        assert!((errors.hidden / hidden - 1.0).abs() < 1e-9, "{errors:?}");
-        assert!((0.05..0.15).contains(&errors.exposed), "{errors:?}");
-        let twice = step_errors(&group([pair(0.001, 0.0), pair(0.04, 1.0)])).unwrap().0;
-        assert!((twice.exposed / errors.exposed - 1.0).abs() < 0.01, "{twice:?} {errors:?}");
-        let of_step = StepErrors { hidden: 0.0, exposed: 0.06 };
-        let fidelity = Fidelity { of_step, share_error: 0.0, cases: 2 };
-        assert_eq!(fidelity.of_pair(1.5, [0.0, 0.0]), 1.0);
-        assert!((fidelity.of_pair(1.5, [0.0, 0.5]).ln() - 0.03).abs() < 1e-12);
-        assert!((fidelity.of_pair(1.5, [0.6, 0.8]).ln() - 0.06).abs() < 1e-12);
-    }
-
-    #[test]
-    fn ratios_that_are_exaggerated_are_uncertain_by_a_share_of_themselves() {
-        // The engine's ratios are Horovod's to the power of 1.25.
-        let of = |step_log: f64| Distance { step_log, ..exact(0.2 * step_log) };
-        let groups = [vec![of(0.0), of(0.5)], vec![of(3.0), of(3.1), of(2.0)]];
-        let with = |exposed: f64| StepErrors { hidden: 0.0, exposed };
-        assert!((share_error(&groups, with(0.0)) - 1.96 * 0.2).abs() < 1e-12);
-        assert_eq!(share_error(&groups, with(1.0)), 0.0, "it is within the errors of steps");
-        assert_eq!(share_error(&[vec![of(1.0)]], with(0.0)), 0.0, "no pair");
-    }
-
-    #[test]
-    fn noise_is_no_error_of_the_engine() {
-        let noisy = |error: f64| -> Vec<Distance> {
-            [-0.05, 0.05, 0.02].map(|log| Distance { error, ..exact(log) }).into()
-        };
-        let beyond = |error: f64| exposed(&[noisy(error)]);
+        let beyond = |error: f64| step_error(&noisy(error)).unwrap();
         assert!(beyond(0.1) < 1e-4, "all of it is noise: {}", beyond(0.1));
-        assert!(beyond(0.02) < beyond(0.0) && beyond(0.02) > 0.1, "{}", beyond(0.02));
-        // What is known well counts more.
-        let mut group = noisy(0.01);
-        group.push(Distance { error: 1.0, ..exact(0.5) });
-        assert!(exposed(&[group]) < 1.02 * beyond(0.01));
+        assert!(beyond(0.02) < beyond(0.0) && beyond(0.02) > 0.05, "{}", beyond(0.02));
     }
 
     #[test]
-    fn an_interval_grows_by_the_engines_distance() {
-        let of_step = StepErrors { hidden: 0.0, exposed: 0.067 };
-        let fidelity = Fidelity { of_step, share_error: 0.0, cases: 18 };
-        let (exposed, error) = ([0.6, 0.8], 0.067);
+    fn gains_that_are_exaggerated_are_uncertain_by_a_share_of_themselves() {
+        // Horovod's gains are the promised ones to the power of 0.8 or 1.2.
+        let of = |promised_log: f64, share: f64| Shown {
+            promised_log,
+            ..exact(share * promised_log, [0.0, 0.0])
+        };
+        let gains = [of(0.5, 0.2), of(3.0, -0.2), of(-1.0, 0.2)];
+        assert!((share_error(&gains, 0.1).unwrap() / (DEVIATIONS * 0.2) - 1.0).abs() < 1e-6);
+        let exposed = gains.map(|gain| Shown { exposed: [0.5, 0.5], ..gain });
+        let beyond = share_error(&exposed, 1.0).unwrap();
+        assert!(beyond < 1e-6, "it is within the errors of steps: {beyond}");
+        assert_eq!(share_error(&[of(0.0, 0.2)], 0.1), None, "no gain");
+    }
+
+    #[test]
+    fn an_interval_grows_by_what_promises_are_from_horovod() {
+        let fidelity = Fidelity { step_error: 0.04, share_error: 0.0, promises: 18 };
+        let (exposed, error) = ([0.6, 0.8], 0.04 * 2.0_f64.sqrt());
         let narrow = fidelity.for_horovod(&Ratio { ratio: 1.2, low: 1.2, high: 1.2 }, exposed);
         assert!(((narrow.high / 1.2).ln() - error).abs() < 1e-12);
         // A measurement that is as long is as noisy.

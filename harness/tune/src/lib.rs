@@ -11,7 +11,7 @@
 //! | [`spread`] | rounds that are spread over a longer time |
 //! | [`search`] | selects the next settings to measure, and when to stop |
 //! | [`answer`] | the conclusion: the gain, its interval, and settings that are as good |
-//! | [`fidelity`] | how far the engine is from real Horovod, and what that adds to an interval |
+//! | [`fidelity`] | how far promised gains are from those of real Horovod, which is part of an interval |
 //! | [`why`] | a cause of the gain that other settings may remove better |
 //! | [`tuned`] | the result of tuning one grid |
 //! | [`larger`] | the simulator's predictions for more ranks |

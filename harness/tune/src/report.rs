@@ -220,15 +220,15 @@ impl Report<'_> {
         answer.others.get(self.grid.space.defaults.first()?)
     }
 
-    /// The engine's error against Horovod in this ratio, in words.
-    fn engine_error(&self, answer: &Answer, ratio: &Ratio) -> String {
+    /// How far Horovod's ratio may be from this one some minutes later, in words.
+    fn distance_from_horovod(&self, answer: &Answer, ratio: &Ratio) -> String {
         let fidelity = self.fidelity();
         let error = fidelity.of_pair(ratio.ratio, self.exposed(answer, ratio));
-        let sharing = if fidelity.share_error > 0.0 { ", where ranks share cores" } else { "" };
+        let sharing = if fidelity.share_error > 0.0 { " where ranks share cores" } else { "" };
         format!(
-            " ({:.1} % here{sharing}: 95 % of pairs of settings that hide as much communication are within it, from {} cases)",
+            " ({:.1} % here, for 95 % of promises; estimated from {}{sharing}, on a virtual machine)",
             100.0 * (error - 1.0),
-            fidelity.cases,
+            fidelity.promises,
         )
     }
 
@@ -363,11 +363,12 @@ impl Report<'_> {
         }
         if self.is_for_horovod() {
             let ratio = self.default_over_choice(answer);
-            let error = ratio.map_or(String::new(), |ratio| self.engine_error(answer, ratio));
+            let distance =
+                ratio.map_or(String::new(), |ratio| self.distance_from_horovod(answer, ratio));
             let _ = writeln!(
                 text,
-                "  these intervals hold for kolo's engine; that of the saving also covers the noise of a second measurement and the \
-                 engine's error against Horovod{error}"
+                "  these intervals hold for kolo's engine; that of the saving also covers the noise of a second measurement, and \
+                 how far Horovod's gains are from promised ones some minutes later{distance}"
             );
         }
         let near = &answer.expected_tied;

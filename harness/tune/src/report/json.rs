@@ -108,7 +108,8 @@ struct Compared {
     name: String,
     /// Its step time in parts of the recommended setting's, with its 95 % interval.
     ratio: Ratio,
-    /// The same for Horovod: the interval includes the noise of a measurement that is as long, and the engine's distance.
+    /// The same for Horovod: the interval includes the noise of a measurement that is as long, and how far Horovod's gains are
+    /// from promised ones.
     promised: Ratio,
     tied: bool,
 }
