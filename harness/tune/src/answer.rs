@@ -94,7 +94,7 @@ pub fn paired(rounds: &[BTreeMap<usize, f64>], of: usize, to: usize) -> Vec<f64>
 pub enum Verdict {
     /// The choice is faster than the defaults, by more than the practical margin.
     Change,
-    /// It seems faster by more than the margin, but the interval includes no gain; more blocks would decide.
+    /// It seems faster by more than the margin, but the interval, or the one promised for Horovod, includes no gain.
     Lean,
     /// It cannot be distinguished from the defaults, is slower, or gains too little: keep them.
     Keep,
@@ -178,6 +178,16 @@ impl Answer {
             return self;
         }
         Answer { shift: Some(Shift::Since(change)), verdict: Verdict::Unknown, ..self }
+    }
+
+    /// The answer, given the default's step over the choice's as promised for Horovod. A change whose interval includes no gain
+    /// is a probable one.
+    pub fn after_promise(self, promised: Option<Ratio>) -> Answer {
+        let is_unsure = promised.is_some_and(|promised| promised.low <= 1.0);
+        match self.verdict {
+            Verdict::Change if is_unsure => Answer { verdict: Verdict::Lean, ..self },
+            _ => self,
+        }
     }
 
     /// None if nothing was chosen, or too few rounds were measured.
@@ -295,6 +305,20 @@ mod tests {
         assert_eq!((answer.tied, answer.expected_tied), (vec![2], vec![3]));
         let (saved, least, most) = answer.others[&0].saved();
         assert!(least > 0.1 && least < saved && saved < most && most < 0.25);
+    }
+
+    #[test]
+    fn a_gain_that_is_not_sure_in_horovod_is_a_probable_one() {
+        let rounds = [[1.2, 1.0, 1.01], [1.25, 1.02, 1.0], [1.19, 1.0, 1.0], [1.22, 1.01, 1.02]];
+        let after = |low: f64| {
+            let promised = Ratio { ratio: 1.2, low, high: 1.44 / low };
+            Answer::of(&found(&rounds), 0).unwrap().after_promise(Some(promised)).verdict
+        };
+        assert_eq!((after(1.01), after(0.99)), (Verdict::Change, Verdict::Lean));
+        let kept = [[1.0, 1.02, 1.01], [1.03, 1.0, 1.0], [0.99, 1.0, 1.02], [1.0, 1.01, 0.98]];
+        let unsure = Ratio { ratio: 1.0, low: 0.9, high: 1.1 };
+        let kept = Answer::of(&found(&kept), 0).unwrap().after_promise(Some(unsure));
+        assert_eq!(kept.verdict, Verdict::Keep);
     }
 
     #[test]

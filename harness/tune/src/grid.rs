@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use super::answer::LEAST_ROUNDS;
+use super::fidelity::Fidelity;
 use super::search::{Predict, Task};
 use super::space::{Present, Space};
 use measure::plan::{Plan, UnsupportedCase};
 use thiserror::Error;
+use transports::data_plane::{MPI_ALLREDUCE, nccl};
 
 /// A grid of settings: some of the executor's cases.
 pub struct Grid {
@@ -48,6 +50,18 @@ impl Grid {
             space.compare_with(&plan, present);
         }
         Grid { plan, space, index }
+    }
+
+    /// Recommendations for Horovod rest on its own data plane alone.
+    pub fn is_for_horovod(&self) -> bool {
+        let own = [MPI_ALLREDUCE, nccl::ALL_REDUCE, nccl::HIERARCHICAL];
+        self.plan.cases.iter().all(|planned| own.contains(&&*planned.case.algorithm))
+    }
+
+    /// How far Horovod's gains are from promised ones; none if nothing is recommended for Horovod.
+    pub fn fidelity(&self) -> Option<Fidelity> {
+        let are_sharing = || self.plan.cases.iter().any(|it| it.placement.oversubscribed);
+        self.is_for_horovod().then(|| Fidelity::of(are_sharing()))
     }
 
     /// The place of a setting among all cases.

@@ -22,7 +22,7 @@ use measure::config::Case;
 use measure::summary::HOROVOD_DEFAULTS;
 use results::row::{StepResult, StepRow};
 use results::units::mib;
-use transports::data_plane::{MPI_ALLREDUCE, nccl};
+use transports::data_plane::MPI_ALLREDUCE;
 use workloads::framework::Compression;
 
 /// What the script calls the setting that was chosen.
@@ -52,12 +52,6 @@ pub struct Report<'r> {
 }
 
 impl Report<'_> {
-    /// Recommendations for Horovod rest on its own data plane alone.
-    pub(super) fn is_for_horovod(&self) -> bool {
-        let own = [MPI_ALLREDUCE, nccl::ALL_REDUCE, nccl::HIERARCHICAL];
-        self.grid.plan.cases.iter().all(|planned| own.contains(&&*planned.case.algorithm))
-    }
-
     pub(super) fn case(&self, setting: usize) -> &Case {
         &self.grid.plan.cases[setting].case
     }
@@ -191,28 +185,11 @@ impl Report<'_> {
         )
     }
 
-    fn is_oversubscribed(&self) -> bool {
-        self.grid.plan.cases.iter().any(|planned| planned.placement.oversubscribed)
-    }
-
-    fn fidelity(&self) -> Fidelity {
-        Fidelity::of(self.is_oversubscribed())
-    }
-
     /// The step of another setting over that of the choice, with the interval that holds for what its readers will see.
     pub(super) fn promised(&self, answer: &Answer, ratio: &Ratio) -> Ratio {
-        if self.is_for_horovod() {
-            self.fidelity().for_horovod(ratio, self.exposed(answer, ratio))
-        } else {
-            *ratio
-        }
-    }
-
-    /// The shares of the choice's step and of the other's that computation does not hide.
-    fn exposed(&self, answer: &Answer, ratio: &Ratio) -> [f64; 2] {
-        let computation_s =
-            self.tuned.fresh.get(&answer.choice).map_or(0.0, |row| 1e-6 * row.bound_us);
-        [1.0, ratio.ratio].map(|steps| (1.0 - computation_s / (steps * answer.step_s)).max(0.0))
+        let exposed = || self.tuned.exposed(answer, ratio);
+        let fidelity = self.grid.fidelity();
+        fidelity.map_or(*ratio, |fidelity| fidelity.for_horovod(ratio, exposed()))
     }
 
     /// The step of the first default over that of the choice, if both were compared.
@@ -221,9 +198,8 @@ impl Report<'_> {
     }
 
     /// How far Horovod's ratio may be from this one some minutes later, in words.
-    fn distance_from_horovod(&self, answer: &Answer, ratio: &Ratio) -> String {
-        let fidelity = self.fidelity();
-        let error = fidelity.of_pair(ratio.ratio, self.exposed(answer, ratio));
+    fn distance_from_horovod(&self, fidelity: Fidelity, answer: &Answer, ratio: &Ratio) -> String {
+        let error = fidelity.of_pair(ratio.ratio, self.tuned.exposed(answer, ratio));
         let sharing = if fidelity.share_error > 0.0 { " where ranks share cores" } else { "" };
         format!(
             " ({:.1} % here, for 95 % of promises; estimated from {}{sharing}, on a virtual machine)",
@@ -245,6 +221,10 @@ impl Report<'_> {
                      step takes {costs_ms:.1} ms more."
                 )
             }
+            (Verdict::Lean, Some(ratio)) if ratio.low > 1.0 => format!(
+                "Probably use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}, but the \
+                 interval for Horovod includes 0; compare both there (--confirm-script)."
+            ),
             (Verdict::Lean, Some(_)) => format!(
                 "Probably use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}, but \
                  the interval includes 0; a larger --budget would decide."
@@ -361,10 +341,10 @@ impl Report<'_> {
                 percent(ratio.high),
             );
         }
-        if self.is_for_horovod() {
+        if let Some(fidelity) = self.grid.fidelity() {
             let ratio = self.default_over_choice(answer);
-            let distance =
-                ratio.map_or(String::new(), |ratio| self.distance_from_horovod(answer, ratio));
+            let distance = ratio
+                .map_or(String::new(), |ratio| self.distance_from_horovod(fidelity, answer, ratio));
             let _ = writeln!(
                 text,
                 "  these intervals hold for kolo's engine; that of the saving also covers the noise of a second measurement, and \
@@ -430,7 +410,7 @@ impl Report<'_> {
         }
         let costs = Costs::of(&self.grid.plan, &self.tuned.found.blocks);
         if let Some(rise) = Rise::of(&costs, &self.case(choice).algorithm) {
-            let advice = if self.is_for_horovod() {
+            let advice = if self.grid.is_for_horovod() {
                 ": MPI_Allreduce probably changes its algorithm between these sizes; choosing the algorithm \
                  (coll_tuned_allreduce_algorithm in Open MPI) may gain more"
             } else {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::answer::Answer;
+use super::answer::{Answer, Ratio};
 use super::found::{Blocks, Found};
 use super::grid::Grid;
 use super::model::expected;
@@ -36,6 +36,11 @@ pub struct Tuned {
 }
 
 impl Tuned {
+    /// The shares of the choice's step and of the other's that computation does not hide.
+    pub fn exposed(&self, answer: &Answer, ratio: &Ratio) -> [f64; 2] {
+        exposed(self.fresh.get(&answer.choice), answer, ratio)
+    }
+
     /// Searches a grid within the budget; then, if requested, measures every setting for a number of rounds.
     ///
     /// # Errors
@@ -73,12 +78,22 @@ impl Tuned {
                 .and_then(|(times, best)| Run::of(plan, space, &found, effort, (&times, best)));
         }
         let rows = surface.finish(&found.failed)?;
-        let answer = space
-            .defaults
-            .first()
-            .and_then(|&default| Some(Answer::of(&found, default)?.after_change(default, change)));
+        let answer = space.defaults.first().and_then(|&default| {
+            let answer = Answer::of(&found, default)?.after_change(default, change);
+            let promised = answer.others.get(&default).and_then(|ratio| {
+                let exposed = exposed(fresh.get(&answer.choice), &answer, ratio);
+                Some(grid.fidelity()?.for_horovod(ratio, exposed))
+            });
+            Some(answer.after_promise(promised))
+        });
         Ok(Tuned { found, answer, rows, fresh, blocks, steps_per_block, seconds, unsteady, lost })
     }
+}
+
+/// See [`Tuned::exposed`]; `row` is the choice's.
+fn exposed(row: Option<&StepRow>, answer: &Answer, ratio: &Ratio) -> [f64; 2] {
+    let computation_s = row.map_or(0.0, |row| 1e-6 * row.bound_us);
+    [1.0, ratio.ratio].map(|steps| (1.0 - computation_s / (steps * answer.step_s)).max(0.0))
 }
 
 #[cfg(test)]

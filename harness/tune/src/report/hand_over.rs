@@ -22,7 +22,7 @@ const EMULATED: &str = "nodes are emulated: do not use these settings on a clust
 impl Report<'_> {
     /// For the terminal.
     pub(super) fn hand_over(&self, answer: &Answer, text: &mut String) {
-        if !self.is_for_horovod() {
+        if !self.grid.is_for_horovod() {
             let _ = writeln!(text, "\n({SCOPE}: Horovod would use another allreduce)");
             return;
         }
@@ -77,9 +77,9 @@ impl Report<'_> {
         };
         let mut limits: Vec<String> = self.doubt(answer).into_iter().map(String::from).collect();
         let is_emulated = self.grid.plan.cases[answer.choice].placement.emulated;
-        let changes = self.is_last && self.is_for_horovod() && answer.changes();
+        let changes = self.is_last && self.grid.is_for_horovod() && answer.changes();
         limits.extend(self.tuned.unsteady.as_ref().map(Unsteady::to_string));
-        if !self.is_for_horovod() {
+        if !self.grid.is_for_horovod() {
             limits.push(format!("{SCOPE}: Horovod would use another allreduce"));
         } else if changes && is_emulated {
             limits.push(EMULATED.into());
@@ -176,7 +176,7 @@ impl Report<'_> {
         for (key, value) in self.parameters(answer.choice) {
             let _ = writeln!(text, "  {key}: {value}");
         }
-        self.is_for_horovod().then_some(text)
+        self.grid.is_for_horovod().then_some(text)
     }
 }
 

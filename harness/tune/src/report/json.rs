@@ -167,7 +167,7 @@ impl Report<'_> {
             transport: first.transport.name().into(),
             topology: first.topology.to_string(),
             verdict: answer.map_or(Verdict::Unknown, |answer| answer.verdict),
-            for_horovod: self.is_for_horovod(),
+            for_horovod: self.grid.is_for_horovod(),
             recommended,
             reference: answer.and_then(reference),
             compared: answer.map(compared).unwrap_or_default(),
