@@ -94,7 +94,7 @@ pub fn paired(rounds: &[BTreeMap<usize, f64>], of: usize, to: usize) -> Vec<f64>
 pub enum Verdict {
     /// The choice is faster than the defaults, by more than the practical margin.
     Change,
-    /// It seems faster by more than the margin, but the interval, or the one promised for Horovod, includes no gain.
+    /// It seems faster by more than the margin, but its interval, or the one promised for Horovod, includes a ratio of 1.
     Lean,
     /// It cannot be distinguished from the defaults, is slower, or gains too little: keep them.
     Keep,
@@ -180,8 +180,8 @@ impl Answer {
         Answer { shift: Some(Shift::Since(change)), verdict: Verdict::Unknown, ..self }
     }
 
-    /// The answer, given the default's step over the choice's as promised for Horovod. A change whose interval includes no gain
-    /// is a probable one.
+    /// The answer, given the default's step over the choice's as promised for Horovod. It is only a probable
+    /// change if that interval includes a ratio of 1.
     pub fn after_promise(self, promised: Option<Ratio>) -> Answer {
         let is_unsure = promised.is_some_and(|promised| promised.low <= 1.0);
         match self.verdict {

@@ -18,7 +18,7 @@ pub struct Fidelity {
     pub step_error: f64,
     /// Where ranks share cores, the logarithm of a gain is uncertain by this share of itself in addition.
     pub share_error: f64,
-    /// The number of promises behind the last of the two.
+    /// The number of promises from which `step_error`, or `share_error` where ranks share cores, is estimated.
     pub promises: usize,
 }
 
@@ -68,14 +68,15 @@ pub fn share_error(promises: &[Shown], step_error: f64) -> Option<f64> {
     beyond_noise(promises, of)
 }
 
-/// The size from which `of` computes the error of each promise, for 95 % of promises. With the one of Paule and Mandel,
-/// Consensus Values and Weighting Factors (1982), the squares of the differences, each in parts of its variance, add up to
-/// their number. None if it plays no role.
+/// The size from which `of` computes the error of each promise, for 95 % of promises. It is that of Paule and Mandel, Consensus
+/// Values and Weighting Factors (1982): the squares of the differences, each in parts of its variance, add up to their number.
+/// None if no error depends on it.
 fn beyond_noise(promises: &[Shown], of: impl Fn(f64, &Shown) -> f64) -> Option<f64> {
     if !promises.iter().any(|promise| of(1.0, promise) > of(0.0, promise)) {
         return None;
     }
     let squares = |size: f64| -> f64 {
+        // Without noise and error, a difference of 0 counts as 0.
         let variance =
             |it: &Shown| it.error.powi(2) + (of(size, it) / DEVIATIONS).powi(2) + f64::EPSILON;
         promises.iter().map(|it| it.beyond_log.powi(2) / variance(it)).sum()

@@ -221,14 +221,16 @@ impl Report<'_> {
                      step takes {costs_ms:.1} ms more."
                 )
             }
-            (Verdict::Lean, Some(ratio)) if ratio.low > 1.0 => format!(
-                "Probably use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}, but the \
-                 interval for Horovod includes 0; compare both there (--confirm-script)."
-            ),
-            (Verdict::Lean, Some(_)) => format!(
-                "Probably use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}, but \
-                 the interval includes 0; a larger --budget would decide."
-            ),
+            (Verdict::Lean, Some(ratio)) => {
+                let but = if ratio.low > 1.0 {
+                    "the interval for Horovod includes 0; compare both settings in Horovod (--confirm-script)"
+                } else {
+                    "the interval includes 0; a larger --budget would decide"
+                };
+                format!(
+                    "Probably use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}, but {but}."
+                )
+            }
             (Verdict::Keep, None) => format!(
                 "Keep {reference}: nothing that was measured is better ({step_ms:.1} ms a step)."
             ),

@@ -291,6 +291,21 @@ mod tests {
     }
 
     #[test]
+    fn a_probable_gain_names_what_would_decide() {
+        let grid = grid();
+        let text = |low: f64| {
+            let mut tuned = tuned(&grid, Verdict::Lean);
+            let answer = tuned.answer.as_mut().unwrap();
+            answer.others.values_mut().for_each(|ratio| ratio.low = low);
+            let reference = "default";
+            Report { grid: &grid, tuned: &tuned, reference, larger: None, is_last: true }.text()
+        };
+        assert!(text(0.99).contains("the interval includes 0; a larger --budget would decide."));
+        let horovod = "but the interval for Horovod includes 0; compare both settings in Horovod (--confirm-script).";
+        assert!(text(1.01).contains(horovod), "{}", text(1.01));
+    }
+
+    #[test]
     fn the_conclusion_has_the_words_of_the_text() {
         let mut grid = grid();
         grid.plan.cases[0].placement.emulated = true;
