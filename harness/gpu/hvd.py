@@ -6,9 +6,11 @@
 It needs Horovod with PyTorch, NCCL and Open MPI. If there are fewer GPUs than ranks, they share them, with an NCCL that
 allows it (2.30 or later, with NCCL_MULTI_RANK_GPU_ENABLE=1). The model is that of ddp.py: kernels that only take time
 stand for its passes, and gradients become ready in the order and at the times of LIST.ready.csv beside the list. The
-gradients of the first and of the last step are compared with their average over all ranks. The last step is recorded by
-Horovod's timeline, which gives the number of messages, and its time is not counted. Rank 0 prints one line of JSON;
-every rank ends with 1 if any gradient was wrong.
+gradients of the first and of the last step are compared with their average over all ranks. Steps follow each other
+without a barrier, as in training. Some more are run in torch's profiler, which counts the allreduces of NCCL in each
+(null if it sees none), and one with Horovod's timeline; their times are not counted. With the timeline, Horovod's loop
+waits for the data of a message on the host, and otherwise its stream waits, so both numbers of messages are given. Rank 0
+prints one line of JSON; every rank ends with 1 if any gradient was wrong.
 """
 
 import argparse
@@ -53,7 +55,8 @@ def main():
     parser.add_argument("--fusion-threshold-mib", type=float, default=128)
     parser.add_argument("--cycle-time-ms", type=float, default=1)
     parser.add_argument("--warmup", type=int, default=8, help="steps that are not counted")
-    parser.add_argument("--steps", type=int, default=14)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--counted", type=int, default=4, help="steps whose messages are counted")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("hvd.py: torch finds no GPU; expected a build of torch with CUDA, and a driver for it")
@@ -80,28 +83,50 @@ def main():
         torch.optim.SGD(model.parameters(), lr=0.0), named_parameters=model.named_parameters(), op=hvd.Average
     )
     value = torch.ones((), device="cuda", requires_grad=True)
-    average, wrong, times, enqueued = (ranks + 1) / 2, 0, [], []
-    timeline = os.path.join(tempfile.mkdtemp(), "timeline.json")
-    for step in range(options.warmup + options.steps + 1):
-        last = step == options.warmup + options.steps
+
+    def step():
+        """Returns when it began, when the host had launched its forward pass and both, and when it ended."""
         model.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
-        if last:
-            if rank == 0:
-                hvd.start_timeline(timeline)
-            time.sleep(0.3)
-        wait()
-        begun = time.perf_counter()
-        model(value).backward()
-        passes = time.perf_counter()
+        times = [time.perf_counter()]
+        loss = model(value)
+        times.append(time.perf_counter())
+        loss.backward()
+        times.append(time.perf_counter())
         optimizer.synchronize()
         torch.cuda._sleep(int(options.optimizer_ms * rate))
+        times.append(time.perf_counter())
+        return times
+
+    def wrong():
+        average = (ranks + 1) / 2
+        return sum(int((parameter.grad != average).sum()) for parameter in model.parameters())
+
+    step()
+    errors = wrong()
+    for _ in range(options.warmup):
+        ended = step()[-1]
+    times, forward, passes = [], [], []
+    for _ in range(options.steps):
+        begun, launched, both, now = step()
+        times.append(1e3 * (now - ended))
+        forward.append(1e3 * (launched - begun))
+        passes.append(1e3 * (both - begun))
+        ended = now
+    torch.cuda.synchronize()
+    wait()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(options.counted):
+            step()
         torch.cuda.synchronize()
-        if options.warmup <= step and not last:
-            times.append(1e3 * (time.perf_counter() - begun))
-            enqueued.append(1e3 * (passes - begun))
-        if step == 0 or last:
-            wrong += sum(int((parameter.grad != average).sum()) for parameter in model.parameters())
+    seen = sum("nccl" in event.name and "AllReduce" in event.name for event in profile.events())
+    timeline = os.path.join(tempfile.mkdtemp(), "timeline.json")
+    if rank == 0:
+        hvd.start_timeline(timeline)
+    time.sleep(0.3)
+    wait()
+    step()
+    torch.cuda.synchronize()
+    errors += wrong()
     slowest = hvd.allgather(torch.tensor(times, dtype=torch.float64)).view(ranks, -1).max(0).values.tolist()
     if rank == 0:
         hvd.stop_timeline()
@@ -114,19 +139,21 @@ def main():
                     "torch": torch.__version__,
                     "fusion_threshold_mib": options.fusion_threshold_mib,
                     "cycle_time_ms": options.cycle_time_ms,
-                    "messages": messages(timeline),
+                    "messages": round(seen / options.counted, 1) or None,
+                    "messages_with_timeline": messages(timeline),
                     "steps": len(slowest),
                     "step_ms_min": round(min(slowest), 3),
                     "step_ms_p50": round(statistics.median(slowest), 3),
                     "step_ms_max": round(max(slowest), 3),
-                    "host_ms_p50": round(statistics.median(enqueued), 3),
-                    "wrong": wrong,
+                    "host_forward_ms_p50": round(statistics.median(forward), 3),
+                    "host_ms_p50": round(statistics.median(passes), 3),
+                    "wrong": errors,
                 }
             )
         )
     hvd.shutdown()
     finalize()
-    sys.exit(1 if wrong else 0)
+    sys.exit(1 if errors else 0)
 
 
 if __name__ == "__main__":

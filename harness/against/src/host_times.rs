@@ -158,6 +158,7 @@ fn besides(framework: FrameworkTimes, of_loop: LoopTimes, work: WorkTimes) -> Ho
         cast_mb_us: rounded(work.cast_us),
         cast_back_mb_us: rounded(work.cast_back_us),
         framework_mib: rounded(memory_mib),
+        ..Host::default()
     }
 }
 

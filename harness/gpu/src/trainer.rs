@@ -365,7 +365,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
         let mut hub = lock(self.hub);
         let (streams, _) = hub.device_rank(self.rank);
         // Device errors are reported when the gradients are taken.
-        let due = !self.arrived.is_empty() || step.is_due(streams).unwrap_or(true);
+        let due = !self.arrived.is_empty() || step.is_due(streams, &self.backward).unwrap_or(true);
         (!due).then_some(NAP)
     }
 
@@ -455,15 +455,15 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
     }
 }
 
-/// Appends gradients that have become ready on the device.
+/// Appends gradients that can be handed over.
 fn take_arrivals(
     step: &mut Step,
     by: &Backward,
     streams: &mut impl Streams,
     arrivals: &mut Vec<Arrival>,
 ) -> Result<(), CudaError> {
-    while let Some((pass, gradient, at)) = step.next_ready(streams, by)? {
-        arrivals.push(Arrival { pass, gradient, at });
+    while let Some(arrival) = step.next_arrival(streams, by)? {
+        arrivals.push(arrival);
     }
     Ok(())
 }

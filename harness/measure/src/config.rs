@@ -29,7 +29,7 @@ use crate::back_ends;
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
 use results::toml_file::{Checked, Invalid, at_least_1, control_plane, not_empty, within};
 use results::units::MIB;
-use training::back_end::BackEndRef;
+use training::back_end::{BackEndRef, MemoryKind};
 use transports::allreduce::Sizes;
 use transports::data_plane;
 use workloads::framework::Framework;
@@ -187,7 +187,8 @@ impl Checked for Config {
         ] {
             within(key, ms, 0.0, MOST_STEP_MS)?;
         }
-        self.host.check()?;
+        let in_host_memory = |name: &String| back_ends::named(name).memory() == MemoryKind::Host;
+        self.host.check(axes.transport.iter().any(in_host_memory))?;
         for (axes, table) in parts.iter().zip(self.tables()) {
             for &ms in &axes.cycle_time_ms {
                 within(&format!("{table}.cycle_time_ms"), ms, 0.0, MOST_CYCLE_TIME_MS)?;
@@ -451,6 +452,11 @@ fusion_threshold_mib = [128]
                 "[sweep]",
                 "[host]\nadd_mb_us = -1\n[sweep]",
                 "test.toml: host.add_mb_us is -1, expected 0 to 1000000",
+            ),
+            (
+                "[sweep]",
+                "[host]\nlaunch_gradient_us = 5\n[sweep]",
+                "test.toml: host.launch_gradient_us is 5, expected 0, or only transports cuda and nccl: without a device",
             ),
             (
                 "[sweep]",

@@ -42,6 +42,10 @@ pub struct HostCosts {
     pub cast_mb: Duration,
     /// The same, casting results back to a megabyte of gradients.
     pub cast_back_mb: Duration,
+    /// Launching the kernels of one gradient in a backward pass on a device; half as much in a forward pass. Gradients are
+    /// handed over when they are launched, and their message waits on the device until they are computed, as with
+    /// PyTorch and Horovod since 0.21. Zero: they are handed over when they are computed.
+    pub launch_gradient: Duration,
     /// Memory of the framework, which a process touches before it allocates that of gradients.
     pub framework_bytes: usize,
 }

@@ -34,6 +34,8 @@ pub enum Turns {
     Starving(usize),
     /// This one whenever it can.
     Hurrying(usize),
+    /// Any, by lot, but no more than one task each time the host looks: work piles up.
+    Slow,
 }
 
 /// Devices in memory of the host.
@@ -452,7 +454,8 @@ impl Streams for Emulated {
 
     /// Each poll lets some work progress.
     fn happened(&mut self, Event(event): Event) -> Result<bool, CudaError> {
-        for _ in 0..self.random.random_range(0..32) {
+        let most = if self.turns == Turns::Slow { 1 } else { 31 };
+        for _ in 0..self.random.random_range(0..=most) {
             self.advance()?;
         }
         Ok(self.events[event].done == self.events[event].asked)

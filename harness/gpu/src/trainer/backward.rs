@@ -11,7 +11,7 @@ use crate::cuda::CudaError;
 use crate::cuda::streams::{Event, Streams};
 use crate::cuda::work::{Address, Work};
 use training::job::Job;
-use workloads::replay::{StepTimes, releases};
+use workloads::replay::{Arrival, StepTimes, releases};
 
 /// The host's clock and the device's, at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +41,9 @@ impl Anchor {
 /// host.
 const AHEAD: usize = 64;
 
+/// The same of a framework's host, which runs ahead of the device until that blocks it.
+const HOST_AHEAD: usize = 128;
+
 /// A step that is on the device, or its beginning is.
 pub struct Step {
     /// Its beginning.
@@ -51,8 +54,13 @@ pub struct Step {
     done: Duration,
     /// The previous kernel has stored the time at which the next one starts.
     runs_on: bool,
+    /// When the host began with it.
+    begun: Instant,
     /// Gradients in the order in which they become ready, each with its pass.
     ready: VecDeque<(usize, TensorId, Event)>,
+    /// Of a host that runs ahead: gradients that it has launched and not handed over, and events of computed ones.
+    launched: VecDeque<Arrival>,
+    computed: Vec<Event>,
     /// Events before and after the accumulation of each gradient.
     added: Vec<[Event; 2]>,
     /// The end of the last backward pass, and of the optimizer, once they are there.
@@ -76,6 +84,8 @@ pub struct Backward {
     passes: usize,
     /// Gradients, with the time after the beginning of a pass at which they become ready, in order.
     releases: Vec<(Duration, TensorId)>,
+    /// How long the host takes to launch a gradient's kernels, if it runs ahead of the device.
+    launch: Option<Duration>,
     device: usize,
     multiprocessors: usize,
     anchor: Anchor,
@@ -107,6 +117,7 @@ impl Backward {
             times: job.times,
             passes: job.framework.backward_passes_per_step,
             releases: releases(job.workload, job.times),
+            launch: Some(job.times.host.launch_gradient).filter(|time| !time.is_zero()),
             device,
             multiprocessors,
             anchor,
@@ -140,7 +151,7 @@ impl Backward {
     pub fn begin(
         &mut self,
         streams: &mut impl Streams,
-        device_rank: &DeviceRank,
+        device_rank: &mut DeviceRank,
     ) -> Result<Step, CudaError> {
         let mut step = Step {
             start: self.mark(streams, device_rank)?,
@@ -148,7 +159,10 @@ impl Backward {
             index: 0,
             done: Duration::ZERO,
             runs_on: false,
+            begun: Instant::now(),
             ready: VecDeque::new(),
+            launched: VecDeque::new(),
+            computed: Vec::new(),
             added: Vec::new(),
             backward: None,
             optimizer: None,
@@ -164,12 +178,16 @@ impl Backward {
     pub fn go_on(
         &mut self,
         streams: &mut impl Streams,
-        device_rank: &DeviceRank,
+        device_rank: &mut DeviceRank,
         step: &mut Step,
     ) -> Result<(), CudaError> {
-        while step.backward.is_none() && step.ready.len() < AHEAD {
+        let ahead = if self.launch.is_some() { HOST_AHEAD } else { AHEAD };
+        while step.backward.is_none() && step.ready.len() < ahead {
             match self.releases.get(step.index) {
                 Some(&(after, gradient)) => {
+                    if !self.is_launched(streams, device_rank, step)? {
+                        break;
+                    }
                     self.release_one(streams, device_rank, step, (after, gradient))?;
                 }
                 None => {
@@ -185,16 +203,45 @@ impl Backward {
         Ok(())
     }
 
-    /// The part of a pass up to the next gradient.
-    fn release_one(
+    /// Whether the host has launched the kernels of the next gradient by now. A forward pass is launched as one.
+    fn is_launched(
         &mut self,
         streams: &mut impl Streams,
         device_rank: &DeviceRank,
         step: &mut Step,
+    ) -> Result<bool, CudaError> {
+        let Some(at) = self.launched_at(step) else { return Ok(true) };
+        let (forward_at, now) = (self.forward_at(step), Instant::now());
+        if step.index == 0 && step.done.is_zero() && forward_at.is_some_and(|at| at <= now) {
+            self.busy(streams, device_rank, self.times.forward, step)?;
+            step.done = self.times.forward;
+        }
+        Ok(at <= now)
+    }
+
+    /// When the host begins to launch the running pass, if it runs ahead.
+    fn forward_at(&self, step: &Step) -> Option<Instant> {
+        let gradients = (step.pass * self.releases.len()) as f64;
+        Some(step.begun + self.launch?.mul_f64(1.5 * gradients))
+    }
+
+    /// When the host has launched the kernels of the next gradient, if it runs ahead.
+    fn launched_at(&self, step: &Step) -> Option<Instant> {
+        let before = 0.5 * self.releases.len() as f64 + (step.index + 1) as f64;
+        Some(self.forward_at(step)? + self.launch?.mul_f64(before))
+    }
+
+    /// The part of a pass up to the next gradient.
+    fn release_one(
+        &mut self,
+        streams: &mut impl Streams,
+        device_rank: &mut DeviceRank,
+        step: &mut Step,
         (after, gradient): (Duration, TensorId),
     ) -> Result<(), CudaError> {
-        self.busy(streams, device_rank, after - step.done, step)?;
-        (step.done, step.index) = (after, step.index + 1);
+        let at = self.launched_at(step);
+        self.busy(streams, device_rank, after.saturating_sub(step.done), step)?;
+        (step.done, step.index) = (after.max(step.done), step.index + 1);
         if step.pass > 0 {
             let before = self.mark(streams, device_rank)?;
             device_rank.add(streams, gradient, step.pass)?;
@@ -204,6 +251,10 @@ impl Backward {
         }
         let mark = self.mark(streams, device_rank)?;
         step.ready.push_back((step.pass, gradient, mark));
+        if let Some(at) = at {
+            device_rank.computed[gradient] = Some(mark);
+            step.launched.push_back(Arrival { pass: step.pass, gradient, at });
+        }
         Ok(())
     }
 
@@ -236,7 +287,8 @@ impl Backward {
         }
         // Late blocks read the word that the previous kernel wrote, so each kernel writes the other word.
         let word = |ticks: usize| device_rank.clock + 8 * (ticks % 2) as Address;
-        let from = if step.runs_on { word(self.ticks) } else { 0 };
+        // The device idles until a host that is late launches the next one.
+        let from = if step.runs_on && self.launch.is_none() { word(self.ticks) } else { 0 };
         let (into, multiprocessors) = (word(self.ticks + 1), self.multiprocessors);
         let length_ns = length.as_nanos() as u64;
         streams
@@ -263,30 +315,49 @@ impl Backward {
 }
 
 impl Step {
-    /// The next gradient, if it is ready: in which pass, and since when.
+    /// The next gradient to be handed over: once it is computed, or once a host that runs ahead has launched it.
     ///
     /// # Errors
     /// When a device has failed.
-    pub fn next_ready(
+    pub fn next_arrival(
         &mut self,
         streams: &mut impl Streams,
         by: &Backward,
-    ) -> Result<Option<(usize, TensorId, Instant)>, CudaError> {
-        let Some(&(pass, gradient, event)) = self.ready.front() else { return Ok(None) };
-        if !streams.happened(event)? {
-            return Ok(None);
+    ) -> Result<Option<Arrival>, CudaError> {
+        if by.launch.is_some() {
+            while let Some((.., event)) = self.next_computed(streams)? {
+                // Messages wait for it.
+                self.computed.push(event);
+            }
+            return Ok(self.launched.pop_front());
         }
+        let Some((pass, gradient, event)) = self.next_computed(streams)? else { return Ok(None) };
         let at = by.instant(streams, event)?;
-        self.ready.pop_front();
         streams.give_back(event);
-        Ok(Some((pass, gradient, at)))
+        Ok(Some(Arrival { pass, gradient, at }))
     }
 
-    /// Whether the next gradient is ready.
+    /// The next gradient that the device has computed.
+    fn next_computed(
+        &mut self,
+        streams: &mut impl Streams,
+    ) -> Result<Option<(usize, TensorId, Event)>, CudaError> {
+        match self.ready.front() {
+            Some(&(.., event)) if streams.happened(event)? => Ok(self.ready.pop_front()),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a gradient can be handed over, or launched.
     ///
     /// # Errors
     /// When a device has failed.
-    pub fn is_due(&self, streams: &mut impl Streams) -> Result<bool, CudaError> {
+    pub fn is_due(&self, streams: &mut impl Streams, by: &Backward) -> Result<bool, CudaError> {
+        if by.launch.is_some() {
+            let launches = self.is_growing() && self.ready.len() < HOST_AHEAD;
+            let at = by.launched_at(self).filter(|_| launches);
+            return Ok(!self.launched.is_empty() || at.is_some_and(|at| at <= Instant::now()));
+        }
         self.ready.front().map_or(Ok(false), |&(.., event)| streams.happened(event))
     }
 
@@ -332,9 +403,9 @@ impl Step {
 
     /// Its events may be others'.
     pub fn release(self, streams: &mut impl Streams) {
-        let Step { start, ready, added, backward, optimizer, .. } = self;
+        let Step { start, ready, computed, added, backward, optimizer, .. } = self;
         let all = [start].into_iter().chain(backward).chain(optimizer);
-        let all = all.chain(ready.into_iter().map(|(.., event)| event));
+        let all = all.chain(ready.into_iter().map(|(.., event)| event)).chain(computed);
         all.chain(added.into_iter().flatten()).for_each(|event| streams.give_back(event));
     }
 }

@@ -83,6 +83,8 @@ pub struct DeviceRank {
     pub compute: Stream,
     /// Two words of 64 bits, in which passes keep the time.
     pub clock: Address,
+    /// Of a host that runs ahead: the event of each gradient that is launched and in no message yet.
+    pub computed: Vec<Option<Event>>,
     /// Messages in their order.
     pub in_flight: VecDeque<InFlight>,
     /// One that is packed, and not yet unpacked.
@@ -136,6 +138,7 @@ impl DeviceRank {
             rank_stream,
             compute,
             clock: 0,
+            computed: vec![None; job.workload.gradients.len()],
             in_flight: VecDeque::new(),
             packed: None,
             dtype,
@@ -278,6 +281,11 @@ impl DeviceRank {
         let mut marks = [Event(0); 4];
         for mark in &mut marks {
             *mark = streams.event(self.rank_stream.device, true)?;
+        }
+        for &id in &message.tensors {
+            if let Some(computed) = self.computed[id].take() {
+                streams.wait(self.rank_stream.stream, computed)?;
+            }
         }
         streams.record(self.rank_stream.stream, marks[0])?;
         let pairs = own.iter().copied().zip(place.iter().copied());

@@ -78,8 +78,8 @@ fn main() {
                     // A statement of its own: the lock is not held while the scenario runs.
                     let scenario = next.lock().unwrap().next();
                     let Some(&(name, run)) = scenario else { break };
-                    if !passes(&cluster, name, run) {
-                        failed.lock().unwrap().push(name);
+                    if let Err(failure) = outcome_of(&cluster, name, run) {
+                        failed.lock().unwrap().push(format!("{name}: {failure}"));
                     }
                 }
             };
@@ -87,21 +87,18 @@ fn main() {
         }
     });
     let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "failed: {failed:?}");
+    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
     println!("{} scenarios passed in {:.0} s", chosen.len(), start.elapsed().as_secs_f64());
 }
 
 /// Runs a scenario and prints its outcome.
-fn passes(cluster: &Cluster, name: &str, run: Scenario) -> bool {
+fn outcome_of(cluster: &Cluster, name: &str, run: Scenario) -> Outcome {
     let start = Instant::now();
     let outcome = run(cluster);
     let seconds = start.elapsed().as_secs_f64();
-    match &outcome {
-        Ok(()) => println!("{name} ... ok ({seconds:.0} s)"),
-        Err(failure) => println!("{name} ... FAILED ({seconds:.0} s)\n{failure}"),
-    }
+    println!("{name} ... {} ({seconds:.0} s)", if outcome.is_ok() { "ok" } else { "FAILED" });
     cluster.cancel_all();
-    outcome.is_ok()
+    outcome
 }
 
 /// The complete result of a sweep of faults: 4 cases of 3 blocks of 6 steps.
@@ -140,7 +137,8 @@ fn whole_sweep(cluster: &Cluster) -> Outcome {
 fn scaling_sweep(_: &Cluster) -> Outcome {
     // Any index but those of the clusters that are up.
     let cluster = Cluster::of_nodes(8, CLUSTERS)?;
-    let nodes = ["--nodes=8", "--ntasks-per-node=1"];
+    // Longer than it takes beside another cluster on two cores.
+    let nodes = ["--nodes=8", "--ntasks-per-node=1", "--time=30"];
     let job = cluster.submit_default("scaling", &nodes, &["--budget", "0s", "--steps", "1"])?;
     // Eight ranks that may have two cores, and a block of one step of each case.
     job.ends_with("COMPLETED", Duration::from_secs(1800))?;

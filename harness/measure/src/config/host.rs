@@ -10,6 +10,8 @@ use workloads::replay::HostCosts;
 const MOST_HOST_US: f64 = 1e6;
 /// So is more memory for each rank.
 const MOST_FRAMEWORK_MIB: f64 = 65536.0;
+/// The key that errors name.
+const LAUNCH_GRADIENT_US: &str = "launch_gradient_us";
 
 /// How long the threads of a rank are busy on the host, in us, and what memory they have besides, in MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,6 +29,8 @@ pub struct Host {
     pub cast_mb_us: f64,
     #[serde(skip_serializing_if = "is_0")]
     pub cast_back_mb_us: f64,
+    #[serde(skip_serializing_if = "is_0")]
+    pub launch_gradient_us: f64,
     #[serde(skip_serializing_if = "is_0")]
     pub framework_mib: f64,
 }
@@ -48,14 +52,16 @@ impl Host {
             add_mb: time(self.add_mb_us),
             cast_mb: time(self.cast_mb_us),
             cast_back_mb: time(self.cast_back_mb_us),
+            launch_gradient: time(self.launch_gradient_us),
             framework_bytes: (self.framework_mib * f64::from(1 << 20)) as usize,
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), Invalid> {
+    /// Refuses what no host takes, and launches of kernels if some transport has gradients in host memory.
+    pub(super) fn check(&self, has_host_memory: bool) -> Result<(), Invalid> {
         let Host { wake_us, hand_over_us, take_back_us, loop_gradient_us, loop_message_us, .. } =
             *self;
-        let Host { add_mb_us, cast_mb_us, cast_back_mb_us, .. } = *self;
+        let Host { add_mb_us, cast_mb_us, cast_back_mb_us, launch_gradient_us, .. } = *self;
         let times = [
             ("wake_us", wake_us),
             ("hand_over_us", hand_over_us),
@@ -65,9 +71,16 @@ impl Host {
             ("add_mb_us", add_mb_us),
             ("cast_mb_us", cast_mb_us),
             ("cast_back_mb_us", cast_back_mb_us),
+            (LAUNCH_GRADIENT_US, launch_gradient_us),
         ];
         let check = |(key, us)| within(&format!("host.{key}"), us, 0.0, MOST_HOST_US);
         times.into_iter().try_for_each(check)?;
+        if launch_gradient_us > 0.0 && has_host_memory {
+            let expected =
+                "0, or only transports cuda and nccl: without a device no kernels are launched";
+            let key = format!("host.{LAUNCH_GRADIENT_US}");
+            return Err(Invalid::value(key, launch_gradient_us, expected));
+        }
         within("host.framework_mib", self.framework_mib, 0.0, MOST_FRAMEWORK_MIB)
     }
 }

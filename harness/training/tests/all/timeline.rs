@@ -454,6 +454,7 @@ const TIMES: StepTimes = StepTimes {
         add_mb: Duration::ZERO,
         cast_mb: Duration::ZERO,
         cast_back_mb: Duration::ZERO,
+        launch_gradient: Duration::ZERO,
         framework_bytes: 0,
     },
 };

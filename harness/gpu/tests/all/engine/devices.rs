@@ -8,6 +8,7 @@ use gpu::cuda::emulated::Turns;
 use training::fault::Fault;
 use training::outcome::EngineError;
 use workloads::framework::{Compression, Framework};
+use workloads::replay::HostCosts;
 
 use crate::engine::faults::{LINGERS, TIMEOUT, at_once};
 use crate::engine::setting::{On, Setting, options, run, try_run, workload};
@@ -88,6 +89,43 @@ fn the_optimizers_work_is_exact_on_devices() {
                 let wrong = run(&setting, &workload).wrong;
                 let what = format!("{dtype:?} over {ranks} ranks, {:?}", setting.framework);
                 assert_eq!(wrong.count, 0, "{what}: {wrong:?}");
+            }
+        }
+    }
+}
+
+/// A host that runs ahead hands gradients over before they are computed, so messages must wait for them.
+#[test]
+fn gradients_of_a_host_that_runs_ahead_are_exact() {
+    let workload = workload(24);
+    let mut turn = 0;
+    for plane in control::NAMES {
+        for launch_us in [1, 20, 400_usize] {
+            for (algorithm, passes) in [("ring", 1), ("grouped-scattered", 2), ("tree", 3)] {
+                turn += 1;
+                let launch_gradient = Duration::from_micros(launch_us as u64);
+                let compression = [Compression::None, Compression::Fp16][turn % 2];
+                let (op, framework) = options(turn, DataType::F32, compression, passes);
+                let setting = Setting {
+                    plane,
+                    algorithm,
+                    op,
+                    framework,
+                    host: HostCosts { launch_gradient, ..HostCosts::default() },
+                    steps: 2,
+                    threshold: [0, 700, 1 << 20][turn % 3],
+                    cycle_ms: [0.1, 1.0][turn % 2],
+                    on: On::Devices(1, [Turns::Slow, Turns::Lot][launch_us / 400], turn as u64),
+                    ..Setting::default()
+                };
+                let outcome = run(&setting, &workload);
+                let wrong = outcome.wrong;
+                assert_eq!(wrong.count, 0, "{plane} {algorithm} {launch_us} us: {wrong:?}");
+                // Launches of forward passes take half as long as those of backward passes.
+                let launches = launch_gradient.mul_f64(24.0 * 1.5 * passes as f64);
+                for step in outcome.ranks.iter().flat_map(|rank| &rank.steps) {
+                    assert!(step.time >= launches, "{:?} < {launches:?}", step.time);
+                }
             }
         }
     }

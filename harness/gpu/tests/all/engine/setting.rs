@@ -102,6 +102,7 @@ pub const BUSY: HostCosts = HostCosts {
     add_mb: Duration::ZERO,
     cast_mb: Duration::ZERO,
     cast_back_mb: Duration::ZERO,
+    launch_gradient: Duration::ZERO,
     framework_bytes: 0,
 };
 
