@@ -12,7 +12,9 @@ round each setting (fusion threshold in MiB and cycle time in ms) runs in random
     launched               the same; gradients are handed over when the host has launched their kernels, at the pace of
                            torch and Horovod in the same round (host.launch_gradient_us)
 
-OUT/rows.csv has a line for each run, OUT/comparison.csv one for each setting and way: medians over rounds, and the
+The pace is measured by a run of Horovod with short passes, in which the host never waits for the GPU.
+
+OUT/runs.csv has a line for each run, OUT/medians.csv one for each setting and way: medians over rounds, and the
 smallest and largest ratio of a round. Ends with 1 if a run failed or an element was wrong.
 """
 
@@ -63,38 +65,34 @@ def main():
     parser.add_argument("--seed", type=int, default=20211)
     options = parser.parse_args()
     settings = [tuple(float(part) for part in setting.split(":")) for setting in options.settings.split(",")]
-    unknown = set(options.ways.split(",")) - set(WAYS)
-    if unknown or any(len(setting) != 2 for setting in settings):
+    ways = options.ways.split(",")
+    if set(ways) - set(WAYS) or any(len(setting) != 2 for setting in settings):
         sys.exit(f"beside_horovod.py: expected --ways of {', '.join(WAYS)}, and --settings such as 0:1,128:5")
     options.out.mkdir()
     order, rows, failed = random.Random(options.seed), [], False
     for turn in range(1, options.rounds + 1):
-        runs = [("horovod", *setting) for setting in settings]
-        order.shuffle(runs)
-        of_horovod = []
-        for _, mib, ms in runs:
+        short = horovod(argparse.Namespace(**{**vars(options), "forward_ms": 0.1, "backward_ms": 1}), 128, 1)
+        if not short:
+            sys.exit("beside_horovod.py: the run with short passes, for the host's pace, failed")
+        found = [{**short, "program": "horovod-short-passes"}]
+        for mib, ms in order.sample(settings, len(settings)):
             row = horovod(options, mib, ms)
             failed |= row is None
-            of_horovod += [row] if row else []
-        if not of_horovod:
-            sys.exit("beside_horovod.py: no run of Horovod ended well")
+            found += [row] if row else []
         # Half as long in a forward pass, so both take 1.5 times as long as a backward pass.
         tensors = sum(1 for _ in open(options.workload)) - 1
-        launch_us = statistics.median(1e3 * row["host_ms_p50"] for row in of_horovod) / (1.5 * tensors)
-        of_kolo = []
-        ways = options.ways.split(",")
-        order.shuffle(ways)
-        for way in ways:
-            found = kolo(options, way, settings, launch_us, turn)
-            failed |= len(found) < len(settings)
-            of_kolo += found
-        for row in of_horovod + of_kolo:
-            rows.append({"workload": options.workload.stem, "round": turn, **row})
-        write(options.out / "rows.csv", COLUMNS, rows)
+        launch_us = 1e3 * short["host_ms_p50"] / (1.5 * tensors)
+        for way in order.sample(ways, len(ways)):
+            of_way = kolo(options, way, settings, launch_us, turn)
+            failed |= len(of_way) < len(settings)
+            found += of_way
+        rows += [{**row, "workload": options.workload.stem, "round": turn} for row in found]
+        print(f"round {turn}: torch and Horovod launch a gradient in {launch_us:.1f} us", flush=True)
+        write(options.out / "runs.csv", COLUMNS, rows)
     compared = comparison(rows, settings)
     if not compared:
         sys.exit("beside_horovod.py: no run of kolo ended well")
-    write(options.out / "comparison.csv", list(compared[0]), compared)
+    write(options.out / "medians.csv", list(compared[0]), compared)
     for line in compared:
         print(*(f"{key}={value}" for key, value in line.items()))
     sys.exit(1 if failed or any(row["wrong"] for row in rows) else 0)
@@ -156,8 +154,8 @@ seed = {options.seed + turn}
 """)
     out = options.out / f"{way}-{turn}"
     words = [options.kolo, "sweep", str(config), "--force", "--no-figures", "--out", str(out)]
-    blocking = {} if way == "computed-nonblocking" else {"NCCL_COMM_BLOCKING": "1"}
-    if run(words, {"RANKS": str(options.ranks), **blocking}) is None or not (out / "rows.csv").exists():
+    blocking = "0" if way == "computed-nonblocking" else "1"
+    if run(words, {"RANKS": str(options.ranks), "NCCL_COMM_BLOCKING": blocking}) is None or not (out / "rows.csv").exists():
         return []
     rows = []
     with open(out / "rows.csv") as file:
@@ -193,7 +191,7 @@ def comparison(rows, settings):
             if row["program"] == program and (row["fusion_threshold_mib"], row["cycle_time_ms"]) == (mib, ms)
         }
         real = of("horovod")
-        for program in sorted({row["program"] for row in rows} - {"horovod"}):
+        for program in sorted({row["program"] for row in rows if row["program"].startswith("kolo-")}):
             engine = of(program)
             both = sorted(real.keys() & engine.keys())
             if not both:

@@ -4,8 +4,8 @@
 //! waits, it polls NCCL for errors, and a [`FailureCheck`] for failed processes. At the timeout or after an error
 //! the communicator is aborted, which ends its kernels on this rank's GPU; the error names the rank and the
 //! operation. In this mode NCCL creates a thread for each group, which costs the host some microseconds;
-//! `NCCL_COMM_BLOCKING=1` avoids that. A call that does not return all the same, as blocking ones do where a rank
-//! is gone, ends the process, see [`Watchdog`].
+//! `NCCL_COMM_BLOCKING=1`, which training sets, avoids that. A call that does not return all the same, as blocking ones do
+//! where a rank is gone, ends the process, see [`Watchdog`].
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

@@ -1,6 +1,7 @@
 //! The GPU of a process that is one of several, and NCCL between them.
 
 use std::collections::HashMap;
+use std::env;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ use super::{NAME, NcclError};
 use crate::cuda::driver::Driver;
 use crate::cuda::{devices, inventory};
 use crate::trainer::{self, Devices};
+
+/// NCCL's variable.
+const BLOCKING: &str = "NCCL_COMM_BLOCKING";
 
 /// Why processes cannot have their GPUs.
 #[derive(Debug, Error)]
@@ -119,6 +123,15 @@ impl GpuRank {
     }
 }
 
+/// Horovod's communicators block the host until NCCL has launched a message. Nonblocking ones take longer for each, so
+/// they would overstate what fusion saves. NCCL reads the variable once; the user's value stays.
+fn block_like_horovod() {
+    if env::var_os(BLOCKING).is_none() {
+        // SAFETY: as in `Tuning::during`, no other thread uses variables while communicators are created.
+        unsafe { env::set_var(BLOCKING, "1") };
+    }
+}
+
 /// What this process has.
 fn look(process: Rank, launch: &Launch) -> Result<Facts, Refusal> {
     let reported = || -> Result<Facts, NcclError> {
@@ -178,6 +191,7 @@ impl ProcessRank for GpuRank {
             };
             let id = UniqueId(data.comm().all_gather(own)?[0]);
             let place = (rank, members.len());
+            block_like_horovod();
             let joined = tuning
                 .during(|| Communicator::init(&self.nccl, id, place, self.timeout, &mut ()))?;
             self.communicators.insert(key.clone(), Rc::new(joined));

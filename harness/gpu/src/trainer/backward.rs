@@ -185,7 +185,8 @@ impl Backward {
         while step.backward.is_none() && step.ready.len() < ahead {
             match self.releases.get(step.index) {
                 Some(&(after, gradient)) => {
-                    if !self.is_launched(streams, device_rank, step)? {
+                    self.begin_pass(streams, device_rank, step)?;
+                    if self.launched_at(step).is_some_and(|at| at > Instant::now()) {
                         break;
                     }
                     self.release_one(streams, device_rank, step, (after, gradient))?;
@@ -203,24 +204,24 @@ impl Backward {
         Ok(())
     }
 
-    /// Whether the host has launched the kernels of the next gradient by now. A forward pass is launched as one.
-    fn is_launched(
+    /// The forward pass as one kernel, once a host that runs ahead begins to launch it. It is a part of the first
+    /// gradient's kernel otherwise.
+    fn begin_pass(
         &mut self,
         streams: &mut impl Streams,
         device_rank: &DeviceRank,
         step: &mut Step,
-    ) -> Result<bool, CudaError> {
-        let Some(at) = self.launched_at(step) else { return Ok(true) };
-        let (forward_at, now) = (self.forward_at(step), Instant::now());
-        if step.index == 0 && step.done.is_zero() && forward_at.is_some_and(|at| at <= now) {
+    ) -> Result<(), CudaError> {
+        let is_first = step.index == 0 && step.done.is_zero();
+        if is_first && self.pass_at(step).is_some_and(|at| at <= Instant::now()) {
             self.busy(streams, device_rank, self.times.forward, step)?;
             step.done = self.times.forward;
         }
-        Ok(at <= now)
+        Ok(())
     }
 
     /// When the host begins to launch the running pass, if it runs ahead.
-    fn forward_at(&self, step: &Step) -> Option<Instant> {
+    fn pass_at(&self, step: &Step) -> Option<Instant> {
         let gradients = (step.pass * self.releases.len()) as f64;
         Some(step.begun + self.launch?.mul_f64(1.5 * gradients))
     }
@@ -228,7 +229,7 @@ impl Backward {
     /// When the host has launched the kernels of the next gradient, if it runs ahead.
     fn launched_at(&self, step: &Step) -> Option<Instant> {
         let before = 0.5 * self.releases.len() as f64 + (step.index + 1) as f64;
-        Some(self.forward_at(step)? + self.launch?.mul_f64(before))
+        Some(self.pass_at(step)? + self.launch?.mul_f64(before))
     }
 
     /// The part of a pass up to the next gradient.

@@ -263,6 +263,11 @@ static int make(Comm** out, Comm* comm, Config* config) {
         config->share != INT_MIN || config->network) {
         return complain(ARGUMENT, "ncclConfig_t argument not initialized");
     }
+    if (FILE* file = fopen(path("blocking", 0).c_str(), "a")) {
+        const char* blocking = getenv("NCCL_COMM_BLOCKING");
+        fprintf(file, "%s\n", blocking ? blocking : "unset");
+        fclose(file);
+    }
     *out = comm;
     std::thread(join, comm, device()).detach();
     return BUSY;

@@ -99,6 +99,18 @@ fn sweeps_train_over_nccl_and_say_where() {
     // Each way that NCCL is held to has a communicator of its own, made once for a whole sweep of both worlds.
     let joined = fs::read_to_string(world.folder("joined-0")).unwrap();
     assert_eq!(joined.lines().filter(|line| *line == "-Ring-LL").count(), 2, "{joined}");
+    let blocking = fs::read_to_string(world.folder("blocking-0")).unwrap();
+    assert!(blocking.lines().all(|line| line == "1"), "as in Horovod: {blocking}");
+}
+
+#[test]
+fn communicators_do_not_block_if_users_say_so() {
+    let Some(world) = world() else { return };
+    let world = world.with("NCCL_COMM_BLOCKING", "0");
+    let ended = sweep(&world, 2, CONFIG);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let blocking = fs::read_to_string(world.folder("blocking-0")).unwrap();
+    assert!(blocking.lines().all(|line| line == "0"), "{blocking}");
 }
 
 /// Then rank 0 has two drivers: one for all GPUs, and one for its own.
