@@ -54,7 +54,7 @@ def main():
     add_model(parser)
     parser.add_argument("--fusion-threshold-mib", type=float, default=128)
     parser.add_argument("--cycle-time-ms", type=float, default=1)
-    parser.add_argument("--warmup", type=int, default=8, help="steps that are not counted")
+    parser.add_argument("--warmup", type=int, default=8, help="steps that are not counted, at least 1")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--counted", type=int, default=4, help="steps whose messages are counted")
     options = parser.parse_args()
@@ -103,7 +103,7 @@ def main():
 
     step()
     errors = wrong()
-    for _ in range(options.warmup):
+    for _ in range(max(options.warmup, 1)):
         ended = step()[-1]
     times, forward, passes = [], [], []
     for _ in range(options.steps):

@@ -41,7 +41,7 @@ impl Anchor {
 /// host.
 const AHEAD: usize = 64;
 
-/// The same of a framework's host, which runs ahead of the device until that blocks it.
+/// The same of a framework's host, which runs ahead of the device. An assumption: with it, no stream blocks the host.
 const HOST_AHEAD: usize = 128;
 
 /// A step that is on the device, or its beginning is.

@@ -282,6 +282,7 @@ impl DeviceRank {
         for mark in &mut marks {
             *mark = streams.event(self.rank_stream.device, true)?;
         }
+        // Before the first mark: waiting for the gradients is not part of the message.
         for &id in &message.tensors {
             if let Some(computed) = self.computed[id].take() {
                 streams.wait(self.rank_stream.stream, computed)?;

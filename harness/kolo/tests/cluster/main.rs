@@ -86,6 +86,7 @@ fn main() {
             scope.spawn(run_all);
         }
     });
+    // Once more, since only the end of a long log may be kept.
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
     println!("{} scenarios passed in {:.0} s", chosen.len(), start.elapsed().as_secs_f64());
@@ -96,7 +97,10 @@ fn outcome_of(cluster: &Cluster, name: &str, run: Scenario) -> Outcome {
     let start = Instant::now();
     let outcome = run(cluster);
     let seconds = start.elapsed().as_secs_f64();
-    println!("{name} ... {} ({seconds:.0} s)", if outcome.is_ok() { "ok" } else { "FAILED" });
+    match &outcome {
+        Ok(()) => println!("{name} ... ok ({seconds:.0} s)"),
+        Err(failure) => println!("{name} ... FAILED ({seconds:.0} s)\n{failure}"),
+    }
     cluster.cancel_all();
     outcome
 }

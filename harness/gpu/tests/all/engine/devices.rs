@@ -100,10 +100,10 @@ fn gradients_of_a_host_that_runs_ahead_are_exact() {
     let workload = workload(24);
     let mut turn = 0;
     for plane in control::NAMES {
-        for launch_us in [1, 20, 400_usize] {
+        for (launch_us, turns) in [(1, Turns::Slow), (20, Turns::Slow), (400, Turns::Lot)] {
             for (algorithm, passes) in [("ring", 1), ("grouped-scattered", 2), ("tree", 3)] {
                 turn += 1;
-                let launch_gradient = Duration::from_micros(launch_us as u64);
+                let launch_gradient = Duration::from_micros(launch_us);
                 let compression = [Compression::None, Compression::Fp16][turn % 2];
                 let (op, framework) = options(turn, DataType::F32, compression, passes);
                 let setting = Setting {
@@ -115,7 +115,7 @@ fn gradients_of_a_host_that_runs_ahead_are_exact() {
                     steps: 2,
                     threshold: [0, 700, 1 << 20][turn % 3],
                     cycle_ms: [0.1, 1.0][turn % 2],
-                    on: On::Devices(1, [Turns::Slow, Turns::Lot][launch_us / 400], turn as u64),
+                    on: On::Devices(1, turns, turn as u64),
                     ..Setting::default()
                 };
                 let outcome = run(&setting, &workload);

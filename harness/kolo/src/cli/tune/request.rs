@@ -32,7 +32,6 @@ const STEPS: usize = 4;
 /// How long Horovod's threads are busy with PyTorch, where a configuration does not say: medians of
 /// `results/reference/horovod/one-node-4/host_times.json`, of one processor (an AMD EPYC), with Python 3.11 and PyTorch 2.0.1.
 const HOROVODS: Host = Host {
-    launch_gradient_us: 0.0,
     wake_us: 38.0,
     hand_over_us: 5.5,
     take_back_us: 0.5,
@@ -41,6 +40,7 @@ const HOROVODS: Host = Host {
     add_mb_us: 0.0,
     cast_mb_us: 0.0,
     cast_back_mb_us: 0.0,
+    launch_gradient_us: 0.0,
     framework_mib: 169.5,
 };
 
