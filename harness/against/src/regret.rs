@@ -34,7 +34,7 @@ const LEAST_BLOCKS: usize = 2;
 const PRECISE: f64 = 0.5;
 
 /// A setting has at most so many times its number of blocks that count, to measure a gain as precisely as that.
-const MOST_BLOCKS: usize = 3;
+const MOST_BLOCKS: usize = 6;
 
 /// A line of `autotune.csv`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

@@ -28,7 +28,7 @@ use crate::cli::{Exit, usage};
 /// For each configuration Horovod's autotune runs until it has finished, for at most 5000 steps; kolo tune gets a tenth
 /// of its steps. Then Horovod runs both answers, its default, and all cases of the configuration, block by block in
 /// random order; kolo's engine runs its answer and the default among them. Both settings of a promised gain run up
-/// to three times as often, until the interval of the measured gain is at most half as wide as the promised one. The regret
+/// to six times as often, until the interval of the measured gain is at most half as wide as the promised one. The regret
 /// of an answer is how much longer its step takes than that of the best of these settings. `make horovod` installs Horovod.
 #[derive(clap::Args)]
 #[command(after_help = "\
