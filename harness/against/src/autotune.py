@@ -5,7 +5,6 @@
 SCRIPT is one that `kolo tune --confirm-script` writes; LOG is where Horovod logs the settings it tries.
 """
 
-import argparse
 import importlib.util
 import os
 import sys
@@ -37,7 +36,7 @@ def main():
     os.environ["HOROVOD_AUTOTUNE"] = "1"
     os.environ["HOROVOD_AUTOTUNE_LOG"] = log
     torch, hvd = steps.modules()
-    step = steps.Steps(torch, hvd, argparse.Namespace(device="cpu", dtype=dtype), steps.SETTINGS[0][2])
+    step = steps.Steps(torch, hvd, steps.SETTINGS[0][2], "cpu", dtype)
     step.gradients.is_timed = False
     begin = time.perf_counter()
     done, seen, last_line_step, last_line_s = 0, 0, 0, 0.0

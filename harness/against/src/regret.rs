@@ -235,8 +235,7 @@ pub fn cases_to_run_again(
     let is_vague = answers.kolo.promised.is_some_and(|(_, low, high)| {
         let [answer, default] = compared[..] else { return false };
         let measured = Estimate::of(&pairs(default, answer, Runner::Horovod, &counted));
-        let width = measured.and_then(|it| it.interval).map(|(low, high)| (high / low).ln());
-        width.is_some_and(|width| width > PRECISE * (high / low).ln())
+        measured.and_then(|it| it.interval).is_some_and(|measured| !tests(measured, (low, high)))
     });
     let has_few = |&index: &usize| {
         let case = &plan.cases[index];
@@ -246,6 +245,12 @@ pub fn cases_to_run_again(
         case.origin == origin && counted.iter().filter(is_of).count() < enough
     };
     (0..plan.cases.len()).filter(has_few).collect()
+}
+
+/// Whether a measured interval is precise enough to test a promised one.
+fn tests(measured: (f64, f64), promised: (f64, f64)) -> bool {
+    let [measured, promised] = [measured, promised].map(|(low, high)| (high / low).ln());
+    measured <= PRECISE * promised
 }
 
 /// Horovod's step of a case over blocks.
@@ -351,6 +356,14 @@ fn promises(rows: &[RegretRow]) -> Vec<String> {
             broken().count()
         ));
     }
+    let is_tested = |(_, row): &&(bool, &RegretRow)| row.is_tested() == Some(true);
+    let tested = promised.iter().filter(is_tested).count();
+    if tested < promised.len() {
+        lines.push(format!(
+            "where the interval of what was measured is at most half as wide: {} of {tested}",
+            kept().filter(is_tested).count(),
+        ));
+    }
     if rows.iter().any(|row| row.is_as_then() == Some(false)) {
         let is_as_then = |(_, row): &&(bool, &RegretRow)| row.is_as_then() == Some(true);
         lines.push(format!(
@@ -408,6 +421,12 @@ impl RegretRow {
     /// Whether what was measured lies in the promised interval.
     fn is_kept(&self) -> Option<bool> {
         Some((self.promised_low?..=self.promised_high?).contains(&self.measured?))
+    }
+
+    /// Whether the gain was measured precisely enough to test the promise.
+    fn is_tested(&self) -> Option<bool> {
+        let measured = (self.measured_low?, self.measured_high?);
+        Some(tests(measured, (self.promised_low?, self.promised_high?)))
     }
 
     /// Whether the promised interval and that of what was measured overlap.

@@ -332,17 +332,17 @@ class Gradients:
 class Steps:
     """One rank's training steps. Calling it runs one, and returns its time in ms."""
 
-    def __init__(self, torch, hvd, arguments, options):
-        cuda = torch.cuda.is_available() if arguments.device == "auto" else arguments.device == "cuda"
+    def __init__(self, torch, hvd, options, device, dtype, is_timed=False):
+        cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
         self.device = torch.device("cuda", hvd.local_rank()) if cuda else torch.device("cpu")
         if cuda:
             torch.cuda.set_device(self.device)
         self.finish = torch.cuda.synchronize if cuda else lambda: None
-        dtype = getattr(torch, arguments.dtype)
+        dtype = getattr(torch, dtype)
         new = lambda shape, value: torch.full(shape, value, dtype=dtype, device=self.device)
         self.gradients = Gradients(hvd, options, new)
         # What `compute` returned, step by step.
-        self.is_timed, self.waits = arguments.at_once > 0, []
+        self.is_timed, self.waits = is_timed, []
 
     def __call__(self):
         begin = time.perf_counter()
@@ -423,7 +423,7 @@ def work(arguments):
     if not hasattr(hvd.Compression, compression):
         report_line({"error": "Horovod has no compression %s" % compression, "hopeless": True})
         sys.exit(1)
-    step = Steps(torch, hvd, arguments, options)
+    step = Steps(torch, hvd, options, arguments.device, arguments.dtype, arguments.at_once > 0)
     gradients = step.gradients
     for _ in range(arguments.warmup):
         step()

@@ -52,7 +52,7 @@ fn a_promise_waits_for_its_processors() {
     }
     assert_eq!(agenda.next(far), Next::Wait);
     assert!(measure(&mut agenda, near).1.iter().all(|turn| turn.block == 1));
-    // After its six rounds, cases with few blocks that count get more, until there are four times as many.
+    // After its six rounds, cases with few blocks that count get more, until there are eight times as many.
     for _ in 1..6 {
         agenda.measured(&plan, 0, vec![1, 2]);
     }
@@ -65,7 +65,7 @@ fn a_promise_waits_for_its_processors() {
         rounds += 1;
         agenda.measured(&plan, 0, vec![1, 2]);
     }
-    assert_eq!((rounds, agenda.next(near)), (24, Next::End));
+    assert_eq!((rounds, agenda.next(near)), (48, Next::End));
 }
 
 /// A run does not wait for ever.

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use serde_json::json;
 use tune::answer::Ratio;
-use tune::confirm::{self, Finding, Measured, Setting, read, verdict};
+use tune::confirm::{self, Finding, Measured, REPORT, Setting, read, verdict};
 use workloads::framework::{Compression, Framework};
 use workloads::replay::StepTimes;
 use workloads::workload::{Gradient, Workload};
@@ -103,7 +104,7 @@ fn python_reads_back_what_was_written() {
     let printed = python.args(["-c", print]).current_dir(folder.path()).output().unwrap();
     assert!(printed.status.success(), "{}", text(&printed.stderr));
     let found: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
-    let expected = serde_json::json!([
+    let expected = json!([
         AWKWARD,
         [
             [
@@ -219,6 +220,7 @@ def grouped_allreduce_async_(tensors, name, op, prescale_factor, postscale_facto
 def synchronize(handle): return handle
 def poll(handle): return True
 def allgather(tensor, name): return tensor
+def broadcast_object(value, name): return value
 "#;
 
 fn fake_horovod(folder: &Path) {
@@ -260,6 +262,44 @@ fn the_script_measures_every_setting_in_every_block() {
     let blocks_of_steps = 4 * (1 + 2 + 1);
     assert_eq!(count("'embedding'"), 2 * blocks_of_steps, "{log}");
     assert_eq!(count("(2, 0.5, 2.0)"), blocks_of_steps, "one group after three passes: {log}");
+}
+
+/// Horovod's autotune replays the steps of the same script until its log stands still.
+#[test]
+fn autotune_replays_the_steps_until_its_log_stands_still() {
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fake_horovod(folder.path());
+    let confirm = folder.path().join("confirm.py");
+    fs::write(&confirm, script(4)).unwrap();
+    let log = folder.path().join("autotune.csv");
+    let tried =
+        "cache_enabled,cycle_time_ms,tensor_fusion_threshold,score\n1,5,64,1.5\n0,2.5,8,2\n";
+    fs::write(&log, tried).unwrap();
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../against/src/autotune.py");
+    let output = Command::new("python3")
+        .arg(program)
+        .args([&confirm, &log])
+        .args(["5000", "float32"])
+        .env("PYTHONPATH", folder.path())
+        .output()
+        .unwrap();
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = printed.lines().find_map(|line| line.strip_prefix(REPORT)).unwrap();
+    let report: serde_json::Value = serde_json::from_str(report).unwrap();
+    for (key, expected) in [
+        ("finished", json!(true)),
+        ("steps", json!(50)),
+        ("settings", json!(1)),
+        ("fusion_threshold_mib", json!(8.0)),
+        ("cycle_time_ms", json!(2.5)),
+        ("is_cached", json!(false)),
+    ] {
+        assert_eq!(report[key], expected, "{key}: {report}");
+    }
 }
 
 #[test]
