@@ -29,7 +29,7 @@ pub trait Engine {
 pub struct Steps {
     /// The time of each measured step in ms, the slowest rank's.
     pub times_ms: Vec<f64>,
-    /// When they began and ended in seconds since 1970 UTC, if the engine tells; warm-up may be included.
+    /// When the steps that warm up began and the last step ended, in seconds since 1970 UTC, if the engine tells.
     pub moments_s: Option<[f64; 2]>,
     /// What ranks share, if the engine knows.
     pub shares: Option<Shares>,

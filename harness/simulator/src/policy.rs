@@ -65,7 +65,7 @@ pub struct Policy {
     /// pass; half as much in a forward pass. Gradients are handed over then, and the background thread waits until they
     /// are computed. Needs a control plane that negotiates. Default: gradients are handed over when they are computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_us_per_tensor: Option<f64>,
+    pub launch_gradient_us: Option<f64>,
     /// Computation takes longer by this factor while a message is under way. Default: as in the machine file, or 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowdown: Option<f64>,
@@ -117,7 +117,7 @@ impl Policy {
             overlap_stages: false,
             priority: false,
             blocking: false,
-            host_us_per_tensor: None,
+            launch_gradient_us: None,
             slowdown: None,
             about: String::new(),
         }
@@ -165,8 +165,8 @@ impl Policy {
         within("partition_mib", self.partition_mib, 0.0, 1e6)?;
         within("packing_mib", self.packing_mib, 0.0, 1e6)?;
         self.slowdown.iter().try_for_each(|&factor| within("slowdown", factor, 1.0, 10.0))?;
-        let host_us = self.host_us_per_tensor;
-        host_us.iter().try_for_each(|&host_us| within("host_us_per_tensor", host_us, 0.01, 1e6))?;
+        let launch_us = self.launch_gradient_us;
+        launch_us.iter().try_for_each(|&us| within("launch_gradient_us", us, 0.01, 1e6))?;
         let passes = self.backward_passes_per_step as f64;
         within("backward_passes_per_step", passes, 1.0, 65536.0)?;
         let plane = self.control_plane.split(':').next().unwrap_or_default();
@@ -176,10 +176,10 @@ impl Policy {
                 format!("only {DDP} and {PACKS}, which do not negotiate, support priorities");
             return Err(Invalid::value("priority", true, expected).with_advice(advice));
         }
-        if let (Some(host_us), true) = (self.host_us_per_tensor, [DDP, PACKS].contains(&plane)) {
+        if let (Some(launch_us), true) = (launch_us, [DDP, PACKS].contains(&plane)) {
             let expected =
                 format!("no such key for control plane \"{plane}\", which does not negotiate");
-            return Err(Invalid::value("host_us_per_tensor", host_us, expected));
+            return Err(Invalid::value("launch_gradient_us", launch_us, expected));
         }
         match &self.groups {
             Some(groups) => groups.check().map_err(|cause| Invalid::because("groups", cause)),

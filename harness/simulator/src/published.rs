@@ -184,7 +184,7 @@ pub struct Training {
     pub priority: bool,
     /// As in [`Policy`](super::policy::Policy).
     #[serde(default)]
-    pub host_us_per_tensor: Option<f64>,
+    pub launch_gradient_us: Option<f64>,
     /// As in [`Policy`](super::policy::Policy).
     #[serde(default = "one_ms")]
     pub cycle_time_ms: f64,

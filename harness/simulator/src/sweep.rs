@@ -237,7 +237,7 @@ impl Plan {
             overlap: policy.overlap(),
             needed: policy.priority.then(|| needed(workload)),
             blocking: policy.blocking,
-            host_s: policy.host_us_per_tensor.map(|host_us| host_us * 1e-6),
+            launch_gradient_s: policy.launch_gradient_us.map(|launch_us| launch_us * 1e-6),
             interference: match policy.slowdown {
                 Some(slowdown) => Interference { fixed: slowdown - 1.0, ..Interference::default() },
                 None => self.machine.interference(),

@@ -75,7 +75,7 @@ pub struct Job<'j> {
     /// What the host of a framework that runs ahead of the GPU needs to launch the kernels of one gradient in a backward
     /// pass; half as much in a forward pass. Gradients are handed over then. Their messages begin when they are computed,
     /// and the background thread waits for that. None: gradients are handed over when they are computed.
-    pub host_s: Option<f64>,
+    pub launch_gradient_s: Option<f64>,
     /// How much longer computation takes while a message is under way.
     pub interference: Interference,
     /// How much other jobs slow messages down.
@@ -326,7 +326,7 @@ impl World<'_> {
                 over_s += job.control.begin_s();
             }
             for response in &agreed.responses {
-                if job.host_s.is_some() {
+                if job.launch_gradient_s.is_some() {
                     over_s = over_s.max(progress.computed_s(job, &response.tensors));
                 }
                 let copying_s = job.control.copying_s(response.tensors.len());

@@ -425,10 +425,10 @@ def work(arguments):
         sys.exit(1)
     step = Steps(torch, hvd, options, arguments.device, arguments.dtype, arguments.at_once > 0)
     gradients = step.gradients
+    began_s = time.time()
     for _ in range(arguments.warmup):
         step()
     gradients.is_timed = False
-    began_s = time.time()
     times = [step() for _ in range(arguments.steps)]
     ended_s = time.time()
     wake_us, hand_over_us = step.thread_us(arguments.steps, arguments.at_once)
@@ -446,6 +446,7 @@ def work(arguments):
         report_line({
             "step_ms": statistics.median(slowest), "min_ms": min(slowest), "max_ms": max(slowest),
             "steps": len(slowest), "ranks": hvd.size(), "device": step.device.type,
+            # The moments are those of the first step that warms up, and of the last one.
             "steps_ms": slowest, "moments_s": [began_s, ended_s],
             # Of the thread that hands gradients over, if it was asked for them: its time on a core to wake up from a wait,
             # and to hand over a gradient; and fetching a result.

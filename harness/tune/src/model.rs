@@ -143,7 +143,7 @@ pub fn training_job<'j>(
         overlap: Overlap::Nothing,
         needed: None,
         blocking,
-        host_s: None,
+        launch_gradient_s: None,
         interference: Interference::default(),
         congestion: Congestion::default(),
         imbalance: 1.0,

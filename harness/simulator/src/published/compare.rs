@@ -318,7 +318,7 @@ impl Training {
             backward_passes_per_step: self.backward_passes_per_step,
             blocking: self.blocking,
             priority: self.priority,
-            host_us_per_tensor: self.host_us_per_tensor,
+            launch_gradient_us: self.launch_gradient_us,
             ..Policy::new(&self.control_plane, &self.control_plane, &self.data_plane)
         };
         let mut ranks = vec![self.base_ranks, self.ranks];

@@ -102,7 +102,7 @@ impl Part {
             Part::Copies => {
                 control.iter_mut().for_each(|it| (it.copy_us, it.pack_gb_s) = (None, None));
             }
-            Part::RunningAhead => point.host_us_per_tensor = None,
+            Part::RunningAhead => point.launch_gradient_us = None,
             Part::Interference => machine.interference.iter_mut().for_each(|it| {
                 set(&mut it.multiprocessors, 0.0);
                 set(&mut it.memory_per_gb_s, 0.0);

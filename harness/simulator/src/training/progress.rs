@@ -96,10 +96,10 @@ impl Progress {
     /// launched its kernels.
     pub fn handed_over_s(&self, job: &Job, place: usize, factor: f64) -> f64 {
         let computed_s = self.ready_s(job, job.ready[place].1, factor);
-        match job.host_s {
-            Some(host_s) => {
+        match job.launch_gradient_s {
+            Some(launch_s) => {
                 let launches = launches_before(job) + (place + 1) as f64;
-                computed_s.min(self.start_s + host_s * launches)
+                computed_s.min(self.start_s + launch_s * launches)
             }
             None => computed_s,
         }
@@ -107,10 +107,11 @@ impl Progress {
 
     /// What ranks have done by that time.
     fn done(&self, job: &Job, now_s: f64) -> Done {
-        let launched = |host_s| ((now_s - self.start_s) / host_s - launches_before(job)) as usize;
+        let launched =
+            |launch_s| ((now_s - self.start_s) / launch_s - launches_before(job)) as usize;
         Done {
             computed_s: self.busy.computed_s((self.start_s, now_s)),
-            launched: job.host_s.map_or(0, launched),
+            launched: job.launch_gradient_s.map_or(0, launched),
         }
     }
 

@@ -428,10 +428,10 @@ fn ranks_that_start_apart_delay_agreed_messages() {
 #[test]
 fn messages_of_a_framework_that_runs_ahead_wait_for_their_last_gradient() {
     let name = "horovod-bitvector";
-    let at = |host_us_per_tensor: Option<f64>| {
+    let at = |launch_gradient_us: Option<f64>| {
         let mut plan = plan(0.0);
         let own = plan.config.policy.iter_mut().find(|policy| policy.name == name);
-        own.unwrap().host_us_per_tensor = host_us_per_tensor;
+        own.unwrap().launch_gradient_us = launch_gradient_us;
         steps(&plan, name, 96, Drive::Classes, 3)[2]
     };
     let (without, ahead) = (at(None), at(Some(0.1)));

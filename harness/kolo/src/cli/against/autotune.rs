@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::env::current_exe;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use against::agenda::{Agenda, Next};
+use against::block::BlockRow;
 use against::host_times;
 use against::kolo::Kolo;
-use against::regret::{self, RegretRow};
+use against::plan::Plan;
+use against::regret::{self, Answer, RegretRow};
 use against::run::Run;
-use against::tuners::{self, KoloTune};
+use against::tuners::{self, Answers, KoloTune};
 use anyhow::Result;
 use results::core_to_core::core_to_core_ns;
 use results::files::write_whole;
@@ -103,6 +106,7 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
                 let both = &answers[&plan.origins[origin].name];
                 let again = regret::cases_to_run_again(&plan, origin, &named, both, &blocks);
                 agenda.measured(&plan, origin, again);
+                conclude(&folder, &plan, &named, &answers, &blocks)?;
             }
             Next::Wait => {
                 if !is_waiting {
@@ -118,10 +122,7 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
         launch.end(|_| {});
     }
     provenance.write(&folder.join(PROVENANCE))?;
-    let rows = regret::rows(&plan, &named, &answers, &blocks);
-    write_whole(&folder.join("autotune.csv"), &csv_bytes(&rows, true))?;
-    let text = regret::text(&plan, &rows, &answers, &blocks);
-    write_whole(&folder.join("summary.txt"), text.as_bytes())?;
+    let (rows, text) = conclude(&folder, &plan, &named, &answers, &blocks)?;
     let results = folder.display().to_string();
     if printed.is_text() {
         print!("{text}");
@@ -130,4 +131,19 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
     let is_whole = rows.iter().all(|row| row.step_ms.is_some());
     printed.print(&Regrets { schema: SCHEMA, results, answers: rows }, "/answers")?;
     Ok(if is_whole { Exit::Right } else { Exit::Wrong })
+}
+
+/// Writes what the blocks so far say, and returns it.
+fn conclude(
+    folder: &Path,
+    plan: &Plan,
+    named: &[Answer],
+    answers: &BTreeMap<String, Answers>,
+    blocks: &[BlockRow],
+) -> Result<(Vec<RegretRow>, String)> {
+    let rows = regret::rows(plan, named, answers, blocks);
+    write_whole(&folder.join("autotune.csv"), &csv_bytes(&rows, true))?;
+    let text = regret::text(plan, &rows, answers, blocks);
+    write_whole(&folder.join("summary.txt"), text.as_bytes())?;
+    Ok((rows, text))
 }

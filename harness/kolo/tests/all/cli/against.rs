@@ -48,11 +48,9 @@ fn what_horovod_cannot_run_is_refused() {
     }
 }
 
-/// With the interpreter that `make horovod` installs.
+/// A folder with a configuration that takes seconds, and the interpreter that `make horovod` installs.
 #[cfg(feature = "mpi")]
-#[test]
-#[ignore = "needs real Horovod: make horovod test-horovod"]
-fn real_horovod_runs_a_case_beside_the_engine() {
+fn tiny() -> (tempfile::TempDir, String) {
     let python = std::env::var("KOLO_HOROVOD_PYTHON").expect("make test-horovod sets it");
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -64,6 +62,14 @@ fn real_horovod_runs_a_case_beside_the_engine() {
          fusion_threshold_mib = [1]\ncycle_time_ms = [1]\npacking_kib = 0\n\
          [measure]\nwarmup_steps = 2\nsteps_per_block = 6\nblocks_min = 2\nblocks_max = 2\n",
     );
+    (folder, python)
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+#[ignore = "needs real Horovod: make horovod test-horovod"]
+fn real_horovod_runs_a_case_beside_the_engine() {
+    let (folder, python) = tiny();
     let command = ["against", "horovod", "tiny.toml", "--out", "out", "--python", &python];
     let ended = Ended::of(kolo(&command).current_dir(folder.path()));
     ended.says(0, "[6/6] ");
@@ -74,4 +80,20 @@ fn real_horovod_runs_a_case_beside_the_engine() {
         assert!(times.contains(key), "{times}");
     }
     assert!(read("summary.txt").contains("the one case\n"), "{}", ended.stdout);
+}
+
+/// Horovod's autotune finishes, and Horovod runs its answer and that of `kolo tune`.
+#[cfg(feature = "mpi")]
+#[test]
+#[ignore = "needs real Horovod: make horovod test-horovod"]
+fn real_horovod_tunes_itself_beside_kolo_tune() {
+    let (folder, python) = tiny();
+    let command = ["against", "autotune", "tiny.toml", "--out", "out", "--python", &python];
+    let ended = Ended::of(kolo(&command).current_dir(folder.path()));
+    ended.says(0, "autotune: regret ");
+    let path = folder.path().join("out/autotune.csv");
+    let answers = std::fs::read_to_string(path).unwrap();
+    for tuner in ["tiny,autotune,finished,4", "tiny,kolo tune,", "tiny,default,,0,"] {
+        assert!(answers.contains(tuner), "{tuner}:\n{answers}");
+    }
 }
