@@ -48,9 +48,11 @@ fn what_horovod_cannot_run_is_refused() {
     }
 }
 
-/// A folder with a configuration that takes seconds, and the interpreter that `make horovod` installs.
+/// With the interpreter that `make horovod` installs.
 #[cfg(feature = "mpi")]
-fn tiny() -> (tempfile::TempDir, String) {
+#[test]
+#[ignore = "needs real Horovod: make horovod test-horovod"]
+fn real_horovod_runs_a_case_beside_the_engine() {
     let python = std::env::var("KOLO_HOROVOD_PYTHON").expect("make test-horovod sets it");
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -62,14 +64,6 @@ fn tiny() -> (tempfile::TempDir, String) {
          fusion_threshold_mib = [1]\ncycle_time_ms = [1]\npacking_kib = 0\n\
          [measure]\nwarmup_steps = 2\nsteps_per_block = 6\nblocks_min = 2\nblocks_max = 2\n",
     );
-    (folder, python)
-}
-
-#[cfg(feature = "mpi")]
-#[test]
-#[ignore = "needs real Horovod: make horovod test-horovod"]
-fn real_horovod_runs_a_case_beside_the_engine() {
-    let (folder, python) = tiny();
     let command = ["against", "horovod", "tiny.toml", "--out", "out", "--python", &python];
     let ended = Ended::of(kolo(&command).current_dir(folder.path()));
     ended.says(0, "[6/6] ");
@@ -79,21 +73,8 @@ fn real_horovod_runs_a_case_beside_the_engine() {
     for key in ["hand_over_us", "loop_gradient_us"] {
         assert!(times.contains(key), "{times}");
     }
-    assert!(read("summary.txt").contains("the one case\n"), "{}", ended.stdout);
-}
-
-/// Horovod's autotune finishes, and Horovod runs its answer and that of `kolo tune`.
-#[cfg(feature = "mpi")]
-#[test]
-#[ignore = "needs real Horovod: make horovod test-horovod"]
-fn real_horovod_tunes_itself_beside_kolo_tune() {
-    let (folder, python) = tiny();
-    let command = ["against", "autotune", "tiny.toml", "--out", "out", "--python", &python];
-    let ended = Ended::of(kolo(&command).current_dir(folder.path()));
-    ended.says(0, "autotune: regret ");
-    let path = folder.path().join("out/autotune.csv");
-    let answers = std::fs::read_to_string(path).unwrap();
-    for tuner in ["tiny,autotune,finished,4", "tiny,kolo tune,", "tiny,default,,0,"] {
-        assert!(answers.contains(tuner), "{tuner}:\n{answers}");
-    }
+    // A hypervisor may have moved the processors in both blocks.
+    let outcomes = ["the one case\n", "2 of 2 blocks do not count\n"];
+    let summary = read("summary.txt");
+    assert!(outcomes.iter().any(|outcome| summary.contains(outcome)), "{summary}");
 }
