@@ -8,8 +8,8 @@ use results::core_to_core::are_alike;
 
 use crate::plan::{Plan, Turn};
 
-/// A setting has at most so many times its number of blocks. In runs with at most four times as many, Horovod's gain was known
-/// to within half of the promised interval in one of 20 cases, where the processors moved often.
+/// A setting has at most so many times its number of blocks. In runs with at most four times as many, the interval of
+/// Horovod's gain was at most half as wide as the promised one in 7 of 19 cases (`promises-11` and `promises-12`).
 const MOST: usize = 8;
 
 /// How often a run waits until a promise fits.

@@ -235,7 +235,7 @@ pub fn cases_to_run_again(
     let is_vague = answers.kolo.promised.is_some_and(|(_, low, high)| {
         let [answer, default] = compared[..] else { return false };
         let measured = Estimate::of(&pairs(default, answer, Runner::Horovod, &counted));
-        measured.and_then(|it| it.interval).is_some_and(|measured| !tests(measured, (low, high)))
+        measured.and_then(|it| it.interval).is_some_and(|measured| !can_test(measured, (low, high)))
     });
     let has_few = |&index: &usize| {
         let case = &plan.cases[index];
@@ -248,7 +248,7 @@ pub fn cases_to_run_again(
 }
 
 /// Whether a measured interval is precise enough to test a promised one.
-fn tests(measured: (f64, f64), promised: (f64, f64)) -> bool {
+fn can_test(measured: (f64, f64), promised: (f64, f64)) -> bool {
     let [measured, promised] = [measured, promised].map(|(low, high)| (high / low).ln());
     measured <= PRECISE * promised
 }
@@ -426,7 +426,7 @@ impl RegretRow {
     /// Whether the gain was measured precisely enough to test the promise.
     fn is_tested(&self) -> Option<bool> {
         let measured = (self.measured_low?, self.measured_high?);
-        Some(tests(measured, (self.promised_low?, self.promised_high?)))
+        Some(can_test(measured, (self.promised_low?, self.promised_high?)))
     }
 
     /// Whether the promised interval and that of what was measured overlap.

@@ -133,7 +133,7 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
     Ok(if is_whole { Exit::Right } else { Exit::Wrong })
 }
 
-/// Writes what the blocks so far say, and returns it.
+/// Writes `autotune.csv` and `summary.txt` from the blocks so far, and returns their contents.
 fn conclude(
     folder: &Path,
     plan: &Plan,

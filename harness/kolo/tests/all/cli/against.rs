@@ -73,8 +73,5 @@ fn real_horovod_runs_a_case_beside_the_engine() {
     for key in ["hand_over_us", "loop_gradient_us"] {
         assert!(times.contains(key), "{times}");
     }
-    // A hypervisor may have moved the processors in both blocks.
-    let outcomes = ["the one case\n", "2 of 2 blocks do not count\n"];
-    let summary = read("summary.txt");
-    assert!(outcomes.iter().any(|outcome| summary.contains(outcome)), "{summary}");
+    assert!(read("summary.txt").contains("the one case\n"), "{}", ended.stdout);
 }
