@@ -45,7 +45,7 @@ pub struct BlockRow {
     pub status: String,
     /// Why it failed; empty if it did not.
     pub reason: String,
-    /// Measured steps.
+    /// Measured steps that count.
     pub steps: usize,
     /// Median over steps of the slowest rank's time, in ms.
     pub step_ms: Option<f64>,
@@ -59,8 +59,8 @@ pub struct BlockRow {
     pub emulated: Option<bool>,
     /// Ranks share cores; empty where the engine does not know.
     pub oversubscribed: Option<bool>,
-    /// The least latency between the first two processors while its steps ran, those that warm up included, in nanoseconds; empty
-    /// on a machine that is not virtual, whose processors do not move.
+    /// The least latency between the first two processors in nanoseconds: while the steps ran that count, or, where all count,
+    /// since warm-up began. Empty on a machine that is not virtual, whose processors do not move.
     pub core_to_core_ns_least: Option<f64>,
     /// The largest one.
     pub core_to_core_ns_most: Option<f64>,

@@ -31,6 +31,8 @@ pub struct Steps {
     pub times_ms: Vec<f64>,
     /// When the steps that warm up began and the last step ended, in seconds since 1970 UTC, if the engine tells.
     pub moments_s: Option<[f64; 2]>,
+    /// When the first measured step began, and when each one ended, in seconds since 1970 UTC; empty if the engine does not tell.
+    pub ends_s: Vec<f64>,
     /// What ranks share, if the engine knows.
     pub shares: Option<Shares>,
 }

@@ -120,6 +120,8 @@ struct Reported {
     #[serde(default)]
     moments_s: Option<[f64; 2]>,
     #[serde(default)]
+    ends_s: Vec<f64>,
+    #[serde(default)]
     wake_us: f64,
     #[serde(default)]
     hand_over_us: f64,
@@ -228,8 +230,8 @@ impl Engine for Horovod {
     }
 
     fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Steps, BlockError> {
-        let Reported { steps_ms: times_ms, moments_s, .. } = self.block_of(plan, case)?;
-        Ok(Steps { times_ms, moments_s, shares: None })
+        let Reported { steps_ms: times_ms, moments_s, ends_s, .. } = self.block_of(plan, case)?;
+        Ok(Steps { times_ms, moments_s, ends_s, shares: None })
     }
 }
 

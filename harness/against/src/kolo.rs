@@ -184,7 +184,7 @@ impl Engine for Kolo {
         let shares = rows
             .first()
             .map(|&Row { emulated, oversubscribed, .. }| Shares { emulated, oversubscribed });
-        Ok(Steps { times_ms, moments_s, shares })
+        Ok(Steps { times_ms, moments_s, ends_s: Vec::new(), shares })
     }
 }
 

@@ -18,6 +18,7 @@
 //! | [`launcher`] | the command that starts ranks |
 //! | [`process`] | a command with a time limit, ended with all its children |
 //! | [`run`] | the blocks of a plan in their order, each recorded as it ends |
+//! | [`counted`] | the steps of a block that count, where processors move |
 //! | [`block`] | the row of a block |
 //! | [`comparison`] | what the blocks of all cases say |
 //! | [`report`] | the same as text |
@@ -26,6 +27,7 @@ pub mod agenda;
 pub mod block;
 pub mod commit;
 pub mod comparison;
+pub mod counted;
 pub mod engine;
 pub mod horovod;
 pub mod host_times;

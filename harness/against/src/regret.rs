@@ -4,8 +4,8 @@
 //! the answers, and all cases of the configuration. A best of many noisy medians is a little too short, for all alike.
 //!
 //! A hypervisor may move the processors of a virtual machine between cores that share a cache and cores that do not, which
-//! changes step times and gains. A promise holds for the distance at which it was measured, so that only blocks at that
-//! distance count, and Horovod runs more of them where some do not. It also runs more of them until a measured gain is precise
+//! changes step times and gains. A promise holds for the distance at which it was measured, so that only steps at that
+//! distance count, and Horovod runs more blocks where too few do. It also runs more of them until a measured gain is precise
 //! enough to test the promise.
 
 use std::collections::BTreeMap;
@@ -80,7 +80,8 @@ pub struct RegretRow {
     pub promised_low: Option<f64>,
     /// See `promised`.
     pub promised_high: Option<f64>,
-    /// The same ratio, measured with Horovod: the geometric mean over blocks, from two on; with its 95 % interval from four on.
+    /// The same ratio, measured with Horovod: from four blocks on, estimated as the promise is, with its 95 % interval; of two or
+    /// three, the geometric mean.
     pub measured: Option<f64>,
     /// See `measured`.
     pub measured_low: Option<f64>,
@@ -160,7 +161,9 @@ pub fn rows(
         let gain = |runner: Runner| {
             let default = case_of(DEFAULT).filter(|default| *default != case)?;
             let pairs = pairs(default, case, runner, blocks);
-            Estimate::of(&pairs).filter(|_| pairs.len() >= LEAST_BLOCKS)
+            let Estimate { ratio, interval } = Estimate::of(&pairs)?;
+            let ratio = Ratio::of(&pairs).map_or(ratio, |it| it.ratio);
+            (pairs.len() >= LEAST_BLOCKS).then_some(Estimate { ratio, interval })
         };
         let (measured, engine) = (gain(Runner::Horovod), gain(Runner::Kolo));
         let over_autotune = case_of(AUTOTUNE)

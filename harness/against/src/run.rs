@@ -9,7 +9,8 @@ use results::record::{Appended, header, table};
 use results::statistics::Summary;
 
 use crate::block::{BlockRow, Runner};
-use crate::engine::{BlockError, Engine, Steps};
+use crate::counted::Counted;
+use crate::engine::{BlockError, Engine};
 use crate::plan::{Plan, Turn};
 
 /// The file of blocks in a folder of results.
@@ -41,13 +42,15 @@ impl<'p> Run<'p> {
     }
 
     /// Runs those of these turns that have not been run; returns all blocks of the folder. A case of which a block failed is
-    /// given up. `report` gets a line for each block.
+    /// given up. Of a block, the steps count during which the first two processors were `expected_ns` apart, see [`Counted`].
+    /// `report` gets a line for each block.
     ///
     /// # Errors
     /// When a block cannot be recorded.
     pub fn finish(
         mut self,
         order: &[Turn],
+        expected_ns: Option<f64>,
         kolo: &mut dyn Engine,
         horovod: &mut dyn Engine,
         report: impl Fn(String),
@@ -68,12 +71,13 @@ impl<'p> Run<'p> {
             let (start, watch) = (Instant::now(), Watch::begin());
             let ended = engine.run(self.plan, case);
             let block_s = start.elapsed().as_secs_f64();
-            let moments_s = ended.as_ref().ok().and_then(|steps| steps.moments_s);
-            let seen = watch.and_then(|watch| watch.end(moments_s.unwrap_or([0.0, f64::MAX])));
+            let latencies = watch.and_then(Watch::end);
+            let shares = ended.as_ref().ok().and_then(|steps| steps.shares);
+            let counted = ended.map(|steps| Counted::of(steps, latencies.as_ref(), expected_ns));
             let row = BlockRow {
-                core_to_core_ns_least: seen.map(|[least, _]| least),
-                core_to_core_ns_most: seen.map(|[_, most]| most),
-                ..self.row(self.rows.len(), turn, ended, block_s)
+                emulated: shares.map(|shares| shares.emulated),
+                oversubscribed: shares.map(|shares| shares.oversubscribed),
+                ..self.row(self.rows.len(), turn, counted, block_s)
             };
             let outcome = match row.step_ms {
                 Some(step_ms) => format!("{step_ms:.3} ms"),
@@ -91,7 +95,7 @@ impl<'p> Run<'p> {
         &self,
         order: usize,
         turn: &Turn,
-        ended: Result<Steps, BlockError>,
+        counted: Result<Counted, BlockError>,
         block_s: f64,
     ) -> BlockRow {
         let row = BlockRow {
@@ -103,8 +107,8 @@ impl<'p> Run<'p> {
             ..BlockRow::default()
         };
         let failed = |reason: String| BlockRow { status: FAILED.into(), reason, ..row.clone() };
-        let Steps { times_ms, shares, .. } = match ended {
-            Ok(steps) => steps,
+        let Counted { times_ms, core_to_core_ns } = match counted {
+            Ok(counted) => counted,
             Err(why) => return failed(why.to_string()),
         };
         match Summary::of(&times_ms) {
@@ -115,8 +119,8 @@ impl<'p> Run<'p> {
                 min_ms: Some(rounded(min)),
                 max_ms: Some(rounded(max)),
                 long_steps: times_ms.iter().filter(|&&ms| ms > 2.0 * p50).count(),
-                emulated: shares.map(|shares| shares.emulated),
-                oversubscribed: shares.map(|shares| shares.oversubscribed),
+                core_to_core_ns_least: core_to_core_ns.map(|[least, _]| least),
+                core_to_core_ns_most: core_to_core_ns.map(|[_, most]| most),
                 ..row
             },
             None => failed("no step was measured".into()),

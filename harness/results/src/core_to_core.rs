@@ -84,13 +84,24 @@ impl Watch {
         Some(Watch { end, thread: thread::spawn(look) })
     }
 
-    /// The least and the largest latency between two moments, in seconds since 1970 UTC, and just before and after.
-    pub fn end(self, moments_s: [f64; 2]) -> Option<[f64; 2]> {
+    /// What it has seen.
+    pub fn end(self) -> Option<Latencies> {
         let _ = self.end.send(());
-        let seen = self.thread.join().ok()?;
-        let [began_s, ended_s] = moments_s;
+        self.thread.join().ok().map(Latencies)
+    }
+}
+
+/// Latencies at moments in seconds since 1970 UTC, in the order of time; one at least.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latencies(pub Vec<(f64, f64)>);
+
+impl Latencies {
+    /// The least and the largest latency between two moments, in seconds since 1970 UTC, and just before and after.
+    pub fn between(&self, [began_s, ended_s]: [f64; 2]) -> Option<[f64; 2]> {
+        let Latencies(seen) = self;
         let before = seen.iter().rposition(|&(at_s, _)| at_s <= began_s).unwrap_or(0);
-        let after = seen.iter().position(|&(at_s, _)| at_s >= ended_s).unwrap_or(seen.len() - 1);
+        let after = seen.iter().position(|&(at_s, _)| at_s >= ended_s);
+        let after = after.unwrap_or(seen.len().saturating_sub(1));
         let between = seen.get(before..=after)?.iter().map(|&(_, ns)| ns);
         Some([between.clone().fold(f64::MAX, f64::min), between.fold(0.0, f64::max)])
     }
@@ -206,18 +217,14 @@ mod tests {
 
     #[test]
     fn a_watch_tells_the_latencies_of_a_time() {
-        let (end, _until) = channel();
         let seen = vec![(1.0, 200.0), (2.0, 40.0), (3.0, 38.0), (4.0, 41.0), (5.0, 180.0)];
-        let of = |moments_s| {
-            let (end, seen) = (end.clone(), seen.clone());
-            Watch { end, thread: thread::spawn(move || seen) }.end(moments_s)
-        };
+        let of = |moments_s| Latencies(seen.clone()).between(moments_s);
         assert_eq!(of([2.1, 3.9]), Some([38.0, 41.0]));
         assert_eq!(of([1.5, 2.5]), Some([38.0, 200.0]), "they moved at the beginning");
         assert_eq!(of([4.0, 9.0]), Some([41.0, 180.0]));
         assert_eq!(of([0.0, 9.0]), Some([38.0, 200.0]));
         if let Some(watch) = Watch::begin() {
-            let [least, most] = watch.end([now_s(); 2]).unwrap();
+            let [least, most] = watch.end().unwrap().between([now_s(); 2]).unwrap();
             assert!(0.0 < least && least <= most);
         }
     }

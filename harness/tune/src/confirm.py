@@ -429,8 +429,10 @@ def work(arguments):
     for _ in range(arguments.warmup):
         step()
     gradients.is_timed = False
-    times = [step() for _ in range(arguments.steps)]
-    ended_s = time.time()
+    times, ends_s = [], [time.time()]
+    for _ in range(arguments.steps):
+        times.append(step())
+        ends_s.append(time.time())
     wake_us, hand_over_us = step.thread_us(arguments.steps, arguments.at_once)
     take_back_us = statistics.median(gradients.take_back_us or [0.0])
     gradients.fill()
@@ -446,8 +448,9 @@ def work(arguments):
         report_line({
             "step_ms": statistics.median(slowest), "min_ms": min(slowest), "max_ms": max(slowest),
             "steps": len(slowest), "ranks": hvd.size(), "device": step.device.type,
-            # The moments are those of the first step that warms up, and of the last one.
-            "steps_ms": slowest, "moments_s": [began_s, ended_s],
+            # When the first step that warms up began, and the last one ended; when the first measured step began, and each
+            # one ended.
+            "steps_ms": slowest, "moments_s": [began_s, ends_s[-1]], "ends_s": ends_s,
             # Of the thread that hands gradients over, if it was asked for them: its time on a core to wake up from a wait,
             # and to hand over a gradient; and fetching a result.
             "wake_us": wake_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,

@@ -231,7 +231,8 @@ impl Engine for Fake {
         if self.fails_at == Some(self.runs) {
             return Err(BlockError::Result("rank 1 is gone".into()));
         }
-        Ok(Steps { times_ms: vec![2.0, 1.0, 30.0], moments_s: None, shares: None })
+        let times_ms = vec![2.0, 1.0, 30.0];
+        Ok(Steps { times_ms, moments_s: None, ends_s: Vec::new(), shares: None })
     }
 }
 
@@ -243,7 +244,7 @@ fn a_run_that_was_killed_goes_on_with_the_block_that_was_cut_off() {
         let [mut kolo, mut horovod] =
             [Fake { runs: 0, fails_at }, Fake { runs: 0, fails_at: None }];
         let run = Run::open(&plan, folder.path()).unwrap();
-        let rows = run.finish(&plan.order(), &mut kolo, &mut horovod, |_| {}).unwrap();
+        let rows = run.finish(&plan.order(), None, &mut kolo, &mut horovod, |_| {}).unwrap();
         (rows, kolo.runs + horovod.runs)
     };
     let (all, runs) = finish(None);

@@ -102,8 +102,9 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
             Next::Measure(origin, turns) => {
                 is_waiting = false;
                 let run = Run::open(&plan, &folder)?;
-                blocks = run.finish(&turns, &mut kolo, &mut horovod, report)?;
                 let both = &answers[&plan.origins[origin].name];
+                let expected_ns = both.kolo.core_to_core_ns;
+                blocks = run.finish(&turns, expected_ns, &mut kolo, &mut horovod, report)?;
                 let again = regret::cases_to_run_again(&plan, origin, &named, both, &blocks);
                 agenda.measured(&plan, origin, again);
                 conclude(&folder, &plan, &named, &answers, &blocks)?;

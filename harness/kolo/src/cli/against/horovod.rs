@@ -73,7 +73,7 @@ pub fn run(Arguments { common, dry_run, printed }: &Arguments) -> Result<Exit> {
     let own = &mut |plan: &_, origin, host| kolo.loop_times(plan, origin, host);
     host_times::measure(&mut plan, &mut horovod, own, &folder, report).map_err(usage)?;
     let order = plan.order();
-    let rows = Run::open(&plan, &folder)?.finish(&order, &mut kolo, &mut horovod, report)?;
+    let rows = Run::open(&plan, &folder)?.finish(&order, None, &mut kolo, &mut horovod, report)?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.end(|_| {});
     }

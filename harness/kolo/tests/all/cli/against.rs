@@ -62,14 +62,15 @@ fn real_horovod_runs_a_case_beside_the_engine() {
         "workload = \"tiny.csv\"\n[step]\nbackward_ms = 5\n[sweep]\ntransport = [\"mpi\"]\n\
          topology = [\"1x2\"]\ncontrol_plane = [\"bitvector\"]\nalgorithm = [\"mpi-allreduce\"]\n\
          fusion_threshold_mib = [1]\ncycle_time_ms = [1]\npacking_kib = 0\n\
-         [measure]\nwarmup_steps = 2\nsteps_per_block = 6\nblocks_min = 2\nblocks_max = 2\n",
+         [measure]\nwarmup_steps = 2\nsteps_per_block = 6\nblocks_min = 4\nblocks_max = 4\n",
     );
+    // A hypervisor may move the processors in some blocks, and not in all four rounds.
     let command = ["against", "horovod", "tiny.toml", "--out", "out", "--python", &python];
     let ended = Ended::of(kolo(&command).current_dir(folder.path()));
-    ended.says(0, "[6/6] ");
+    ended.says(0, "[12/12] ");
     let read = |name: &str| std::fs::read_to_string(folder.path().join("out").join(name)).unwrap();
     let (blocks, times) = (read("blocks.csv"), read("host_times.json"));
-    assert_eq!(blocks.lines().filter(|line| line.contains(",ok,")).count(), 6, "{blocks}");
+    assert_eq!(blocks.lines().filter(|line| line.contains(",ok,")).count(), 12, "{blocks}");
     for key in ["hand_over_us", "loop_gradient_us"] {
         assert!(times.contains(key), "{times}");
     }
