@@ -1,4 +1,4 @@
-//! The row of a block: one case, run once by one engine in processes of its own.
+//! The row of a block: one case, run once by one engine.
 
 use results::core_to_core::are_alike;
 use schemars::JsonSchema;

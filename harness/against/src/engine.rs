@@ -1,4 +1,4 @@
-//! What both engines are: one block of one case, in processes of its own.
+//! What both engines are: one block of one case.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub trait Engine {
     /// The program and its version, in words.
     fn about(&self) -> String;
 
-    /// Runs a block in processes of its own.
+    /// Runs a block, in processes of its own unless they stay from the block before.
     ///
     /// # Errors
     /// When the processes fail, do not end, or reduce wrongly.

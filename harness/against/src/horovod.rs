@@ -1,5 +1,6 @@
 //! Horovod with PyTorch: the steps of a case, replayed by the script that `kolo tune --confirm-script` writes.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::engine::{BlockError, Engine, Steps, limit, own_time};
 use crate::host_times::{FrameworkTimes, LOOP_GRADIENTS, LoopTimes, WorkTimes};
 use crate::launcher::Launcher;
 use crate::plan::{Compared, Origin, Plan, RING, dtype_name};
-use crate::process::{ProcessError, output};
+use crate::process::{Process, ProcessError, output};
+use crate::resident::Resident;
 use crate::tuners::Autotuned;
 
 /// The version with which this project is compared.
@@ -36,6 +38,9 @@ const AT_ONCE: usize = 8;
 
 /// Blocks in which work on gradients is timed. It differs by 10 to 20 % from block to block.
 const WORK_BLOCKS: usize = 3;
+
+/// Ranks that stay are replaced after so many blocks: where a process has its memory is a matter of chance.
+const BLOCKS_TO_STAY: usize = 5;
 
 /// A threshold that fuses all gradients of one element.
 pub const FUSED_BYTES: usize = 128 << 20;
@@ -94,6 +99,12 @@ pub struct Horovod {
     pub installed: Installed,
     /// Scripts of configurations that have been written.
     scripts: Vec<PathBuf>,
+    /// Ranks stay for several blocks.
+    stays: bool,
+    /// Those of one configuration, by case.
+    residents: BTreeMap<String, (usize, Resident)>,
+    /// How many there have been.
+    started: usize,
 }
 
 /// What an environment has.
@@ -135,6 +146,9 @@ struct Reported {
     cast_mb_us: f64,
     #[serde(default)]
     cast_back_mb_us: f64,
+    /// Processes of ranks that stay, which stop themselves now.
+    #[serde(default)]
+    pids: Vec<i32>,
 }
 
 impl Horovod {
@@ -163,7 +177,25 @@ impl Horovod {
         // A virtual environment is known by the path of its link.
         let python = std::path::absolute(python).unwrap_or(python.into());
         let (gloo_launcher, scratch) = (Launcher::horovodrun(&python), scratch.into());
-        Ok(Horovod { python, launcher, gloo_launcher, scratch, installed, scripts: Vec::new() })
+        let (scripts, stays, residents, started) = Default::default();
+        Ok(Horovod {
+            python,
+            launcher,
+            gloo_launcher,
+            scratch,
+            installed,
+            scripts,
+            stays,
+            residents,
+            started,
+        })
+    }
+
+    /// With ranks that stay for several blocks of a case, as far as no other configuration comes in between, and are stopped while
+    /// something else runs. Ranks on several nodes do not stay.
+    #[must_use]
+    pub fn staying(self) -> Horovod {
+        Horovod { stays: true, ..self }
     }
 
     /// With another command that starts ranks which Gloo connects.
@@ -230,7 +262,9 @@ impl Engine for Horovod {
     }
 
     fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Steps, BlockError> {
-        let Reported { steps_ms: times_ms, moments_s, ends_s, .. } = self.block_of(plan, case)?;
+        let report =
+            if self.stays { self.next_block(plan, case)? } else { self.block_of(plan, case)? };
+        let Reported { steps_ms: times_ms, moments_s, ends_s, .. } = report;
         Ok(Steps { times_ms, moments_s, ends_s, shares: None })
     }
 }
@@ -344,11 +378,43 @@ impl Horovod {
         Ok(output(&command, &[], &self.scratch.join("horovod-output"), limit)?)
     }
 
+    /// What rank 0 reports of the next block of a case by ranks that stay.
+    fn next_block(&mut self, plan: &Plan, case: &Compared) -> Result<Reported, BlockError> {
+        self.residents.retain(|_, (origin, _)| *origin == case.origin);
+        let (ranks, limit) = (case.case.topology.ranks(), limit(&plan.origin(case).config));
+        let known = self.residents.remove(&case.name);
+        if let Some((origin, mut resident)) = known.filter(|(_, it)| it.blocks < BLOCKS_TO_STAY) {
+            let text = resident.next(limit, |text| reports(whole_lines(text)).count())?;
+            let report = of_group(last_report(&text)?, ranks)?;
+            resident.rest()?;
+            self.residents.insert(case.name.clone(), (origin, resident));
+            return Ok(report);
+        }
+        let script = self.script(plan, case.origin)?;
+        let mut words = self.words(plan, case, setting_of(plan, case), 0)?;
+        words.push("--stay".into());
+        let command = self.launcher_of(case).command(ranks, &words);
+        self.started += 1;
+        let log = self.scratch.join(format!("horovod-output-{}", self.started));
+        let mut process = Process::start(&command, &[], &log)?;
+        let has_reported = |text: &str| reports(whole_lines(text)).next().is_some();
+        let text = process.wait_for(limit, has_reported)?;
+        let report = of_group(last_report(&text)?, ranks)?;
+        if report.pids.is_empty() {
+            process.wait(limit)?;
+        } else if let Some(resident) = Resident::of(process, &report.pids, &script) {
+            resident.rest()?;
+            self.residents.insert(case.name.clone(), (case.origin, resident));
+        } else {
+            // They are not on this machine.
+            self.stays = false;
+        }
+        Ok(report)
+    }
+
     /// What rank 0 reports of one block of a case.
     fn block_of(&mut self, plan: &Plan, case: &Compared) -> Result<Reported, BlockError> {
-        let of_origin = plan.cases.iter().filter(|other| other.origin == case.origin);
-        let setting = of_origin.take_while(|other| other.name != case.name).count();
-        self.block(plan, case, setting, 0)
+        self.block(plan, case, setting_of(plan, case), 0)
     }
 
     /// What rank 0 reports of one block of a setting of the script, with so many further steps in which all gradients are
@@ -360,10 +426,26 @@ impl Horovod {
         setting: usize,
         at_once: usize,
     ) -> Result<Reported, BlockError> {
+        let words = self.words(plan, case, setting, at_once)?;
+        let ranks = case.case.topology.ranks();
+        let command = self.launcher_of(case).command(ranks, &words);
+        let log = self.scratch.join("horovod-output");
+        let text = output(&command, &[], &log, limit(&plan.origin(case).config))?;
+        of_group(the_report(&text)?, ranks)
+    }
+
+    /// The command of a rank.
+    fn words(
+        &mut self,
+        plan: &Plan,
+        case: &Compared,
+        setting: usize,
+        at_once: usize,
+    ) -> Result<Vec<String>, BlockError> {
         let script = self.script(plan, case.origin)?;
         let config = &plan.origin(case).config;
         let dtype = dtype_name(config).expect("other types are left out");
-        let words = [
+        Ok(vec![
             self.python.display().to_string(),
             script.display().to_string(),
             format!("--worker={setting}"),
@@ -372,18 +454,18 @@ impl Horovod {
             format!("--at-once={at_once}"),
             "--device=cpu".into(),
             format!("--dtype={dtype}"),
-        ];
-        let ranks = case.case.topology.ranks();
-        let command = self.launcher_of(case).command(ranks, &words);
-        let log = self.scratch.join("horovod-output");
-        let text = output(&command, &[], &log, limit(&plan.origin(case).config))?;
-        reported(&text, ranks)
+        ])
     }
 }
 
-/// What rank 0 of a block reports.
-fn reported(text: &str, ranks: usize) -> Result<Reported, BlockError> {
-    let mut report: Reported = the_report(text)?;
+/// The number of a case in the script of its configuration.
+fn setting_of(plan: &Plan, case: &Compared) -> usize {
+    let of_origin = plan.cases.iter().filter(|other| other.origin == case.origin);
+    of_origin.take_while(|other| other.name != case.name).count()
+}
+
+/// What rank 0 of so many reports, unless that is an error.
+fn of_group(mut report: Reported, ranks: usize) -> Result<Reported, BlockError> {
     if let Some(error) = report.error.take() {
         return Err(BlockError::Result(error));
     }
@@ -396,7 +478,7 @@ fn reported(text: &str, ranks: usize) -> Result<Reported, BlockError> {
 
 /// The one report in the output of a script.
 fn the_report<T: DeserializeOwned>(text: &str) -> Result<T, BlockError> {
-    let mut reports = text.lines().filter_map(|line| line.split_once(REPORT)).map(|(_, it)| it);
+    let mut reports = reports(text);
     let (Some(first), None) = (reports.next(), reports.next()) else {
         let problem =
             "Horovod's ranks did not report once; the launcher must start them as one group";
@@ -405,9 +487,29 @@ fn the_report<T: DeserializeOwned>(text: &str) -> Result<T, BlockError> {
     serde_json::from_str(first).map_err(BlockError::file("report of Horovod's rank 0"))
 }
 
+/// The last of several reports of ranks that stay.
+fn last_report(text: &str) -> Result<Reported, BlockError> {
+    let last = reports(whole_lines(text)).last().unwrap_or_default();
+    serde_json::from_str(last).map_err(BlockError::file("report of Horovod's rank 0"))
+}
+
+/// The reports in the output of a script.
+fn reports(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.split_once(REPORT)).map(|(_, it)| it)
+}
+
+/// Lines that have ended, of a script that still writes.
+fn whole_lines(text: &str) -> &str {
+    text.rsplit_once('\n').map_or("", |(whole, _)| whole)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn reported(text: &str, ranks: usize) -> Result<Reported, BlockError> {
+        of_group(the_report(text)?, ranks)
+    }
 
     #[test]
     fn reports_are_found_among_other_output() {

@@ -17,6 +17,7 @@
 //! | [`regret`] | what their answers cost where Horovod runs them |
 //! | [`launcher`] | the command that starts ranks |
 //! | [`process`] | a command with a time limit, ended with all its children |
+//! | [`resident`] | ranks that stay for many blocks, and are stopped in between |
 //! | [`run`] | the blocks of a plan in their order, each recorded as it ends |
 //! | [`counted`] | the steps of a block that count, where processors move |
 //! | [`block`] | the row of a block |
@@ -39,6 +40,7 @@ pub mod plan;
 pub mod process;
 pub mod regret;
 pub mod report;
+pub mod resident;
 pub mod run;
 pub mod tuners;
 pub mod variant;

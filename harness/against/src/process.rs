@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
@@ -47,8 +47,7 @@ pub enum ProcessError {
     },
 }
 
-/// Runs a command in a process group of its own, with stdout and stderr in one file; returns its output. The group is
-/// ended with it.
+/// Runs a command; returns its output.
 ///
 /// # Errors
 /// When it cannot be started, fails, or takes longer than the limit.
@@ -58,52 +57,130 @@ pub fn output(
     log: &Path,
     limit: Duration,
 ) -> Result<String, ProcessError> {
-    let program = command[0].clone();
-    let start_error = |cause| ProcessError::Start { program: program.clone(), cause };
-    let out = File::create(log).map_err(start_error)?;
-    let err = out.try_clone().map_err(start_error)?;
-    let mut process = Command::new(&command[0]);
-    process.args(&command[1..]).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
-    for (name, value) in variables {
-        match value {
-            Some(value) => process.env(name, value),
-            None => process.env_remove(name),
+    let mut process = Process::start(command, variables, log)?;
+    let status = process.wait(limit)?;
+    if status.success() { Ok(process.text()) } else { Err(process.failure(status)) }
+}
+
+/// A command that runs in a process group of its own, with stdout and stderr in one file. The group is ended with it.
+pub struct Process {
+    program: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(
+        command: &[String],
+        variables: &[(String, Option<String>)],
+        log: &Path,
+    ) -> Result<Process, ProcessError> {
+        let program = command[0].clone();
+        let start_error = |cause| ProcessError::Start { program: program.clone(), cause };
+        let out = File::create(log).map_err(start_error)?;
+        let err = out.try_clone().map_err(start_error)?;
+        let mut process = Command::new(&command[0]);
+        process.args(&command[1..]).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
+        for (name, value) in variables {
+            match value {
+                Some(value) => process.env(name, value),
+                None => process.env_remove(name),
+            };
+        }
+        // An interrupted comparison leaves nobody behind: the launcher is told to end, and ends its ranks.
+        // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
+        unsafe {
+            process.pre_exec(|| Ok(set_pdeathsig(Signal::SIGTERM)?));
+        }
+        let child = process.spawn().map_err(start_error)?;
+        Ok(Process { program, child, log: log.into() })
+    }
+
+    /// Waits until the condition of its output holds, and returns that.
+    ///
+    /// # Errors
+    /// When it ends before, or takes longer than the limit.
+    pub fn wait_for(
+        &mut self,
+        limit: Duration,
+        is_there: impl Fn(&str) -> bool,
+    ) -> Result<String, ProcessError> {
+        let start = Instant::now();
+        loop {
+            let ended = self.status()?;
+            let text = self.text();
+            match ended {
+                _ if is_there(&text) => return Ok(text),
+                Some(status) => return Err(self.failure(status)),
+                None if start.elapsed() > limit => {
+                    return Err(ProcessError::Late { limit, said: said(&text) });
+                }
+                None => std::thread::sleep(NAP),
+            }
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Errors
+    /// When it takes longer than the limit.
+    pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus, ProcessError> {
+        let group = self.group();
+        let start = Instant::now();
+        let mut asked_to_end = None;
+        let status = loop {
+            match self.status()? {
+                Some(status) => break status,
+                None => std::thread::sleep(NAP),
+            }
+            let elapsed = start.elapsed();
+            if elapsed > limit && asked_to_end.is_none() {
+                let _ = killpg(group, Signal::SIGTERM);
+                asked_to_end = Some(elapsed);
+            }
+            if asked_to_end.is_some_and(|asked| elapsed > asked + GRACE) {
+                let _ = killpg(group, Signal::SIGKILL);
+            }
         };
+        let late = || ProcessError::Late { limit, said: said(&self.text()) };
+        if asked_to_end.is_some() { Err(late()) } else { Ok(status) }
     }
-    // An interrupted comparison leaves nobody behind: the launcher is told to end, and ends its ranks.
-    // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
-    unsafe {
-        process.pre_exec(|| Ok(set_pdeathsig(Signal::SIGTERM)?));
+
+    /// How it ended, if it has.
+    fn status(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
+        let program = &self.program;
+        let error = |cause| ProcessError::Start { program: program.clone(), cause };
+        self.child.try_wait().map_err(error)
     }
-    let mut child = process.spawn().map_err(start_error)?;
-    let group = Pid::from_raw(child.id() as i32);
-    let start = Instant::now();
-    let mut asked_to_end = None;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) => std::thread::sleep(NAP),
-            Err(cause) => return Err(start_error(cause)),
+
+    fn group(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// What it has written.
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    fn failure(&self, status: ExitStatus) -> ProcessError {
+        ProcessError::Status { status, said: said(&self.text()) }
+    }
+}
+
+impl Drop for Process {
+    /// It is asked to end, and may end its own processes. Whatever it has left behind ends, too.
+    fn drop(&mut self) {
+        let start = Instant::now();
+        let _ = killpg(self.group(), Signal::SIGTERM);
+        while matches!(self.status(), Ok(None)) && start.elapsed() < GRACE {
+            std::thread::sleep(NAP);
         }
-        let elapsed = start.elapsed();
-        if elapsed > limit && asked_to_end.is_none() {
-            let _ = killpg(group, Signal::SIGTERM);
-            asked_to_end = Some(elapsed);
-        }
-        if asked_to_end.is_some_and(|asked| elapsed > asked + GRACE) {
-            let _ = killpg(group, Signal::SIGKILL);
-        }
-    };
-    // Whatever it has left behind.
-    let _ = killpg(group, Signal::SIGKILL);
-    let text = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text).into_owned();
-    if asked_to_end.is_some() {
-        Err(ProcessError::Late { limit, said: said(&text) })
-    } else if status.success() {
-        Ok(text)
-    } else {
-        Err(ProcessError::Status { status, said: said(&text) })
+        let _ = killpg(self.group(), Signal::SIGKILL);
+        let _ = self.child.wait();
     }
 }
 

@@ -158,14 +158,12 @@ pub fn rows(
             let other = named.iter().find(|other| other.origin == origin && other.tuner == tuner);
             other.map(|other| &other.case)
         };
-        let gain = |runner: Runner| {
+        let gain_by = |runner: Runner| {
             let default = case_of(DEFAULT).filter(|default| *default != case)?;
             let pairs = pairs(default, case, runner, blocks);
-            let Estimate { ratio, interval } = Estimate::of(&pairs)?;
-            let ratio = Ratio::of(&pairs).map_or(ratio, |it| it.ratio);
-            (pairs.len() >= LEAST_BLOCKS).then_some(Estimate { ratio, interval })
+            gain(&pairs).filter(|_| pairs.len() >= LEAST_BLOCKS)
         };
-        let (measured, engine) = (gain(Runner::Horovod), gain(Runner::Kolo));
+        let (measured, engine) = (gain_by(Runner::Horovod), gain_by(Runner::Kolo));
         let over_autotune = case_of(AUTOTUNE)
             .filter(|_| tuner != AUTOTUNE)
             .and_then(|autotune| Ratio::of(&pairs(case, autotune, Runner::Horovod, blocks)));
@@ -237,7 +235,7 @@ pub fn cases_to_run_again(
     let compared: Vec<&String> = named.iter().filter(of_kolo).map(|answer| &answer.case).collect();
     let is_vague = answers.kolo.promised.is_some_and(|(_, low, high)| {
         let [answer, default] = compared[..] else { return false };
-        let measured = Estimate::of(&pairs(default, answer, Runner::Horovod, &counted));
+        let measured = gain(&pairs(default, answer, Runner::Horovod, &counted));
         measured.and_then(|it| it.interval).is_some_and(|measured| !can_test(measured, (low, high)))
     });
     let has_few = |&index: &usize| {
@@ -248,6 +246,12 @@ pub fn cases_to_run_again(
         case.origin == origin && counted.iter().filter(is_of).count() < enough
     };
     (0..plan.cases.len()).filter(has_few).collect()
+}
+
+/// A measured gain, estimated as the promised one is: blocks follow each other, and may be like those before.
+fn gain(pairs: &[f64]) -> Option<Estimate> {
+    let of_rounds = |it: Ratio| Estimate { ratio: it.ratio, interval: Some((it.low, it.high)) };
+    Ratio::of_rounds(pairs).map(of_rounds).or_else(|| Estimate::of(pairs))
 }
 
 /// Whether a measured interval is precise enough to test a promised one.

@@ -31,6 +31,8 @@ REPORT = "KOLO-REPORT "
 COLUMNS = ["block", "order", "setting", "step_ms", "min_ms", "max_ms", "steps", "ranks", "device"]
 # Variables that would change or slow down settings are removed.
 DISTURBING = ["HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_LOG", "HOROVOD_TIMELINE"]
+# Steps that warm up a block of ranks that have stayed.
+WARMUP_AGAIN = 2
 
 
 class Failed(Exception):
@@ -70,6 +72,8 @@ def parse():
     add("--worker", type=int, help=argparse.SUPPRESS)
     # Steps in which all gradients are ready at once, after the measured ones: for the times of the thread.
     add("--at-once", type=int, default=0, help=argparse.SUPPRESS)
+    # Ranks on one node stop themselves (SIGSTOP) after each block, and run the next one when they are continued.
+    add("--stay", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker is None and (arguments.ranks is None) == (arguments.launcher is None):
         parser.error("give either -np, for horovodrun, or --launcher")
@@ -414,7 +418,7 @@ def anonymous_mib():
 
 
 def work(arguments):
-    """One rank of a block."""
+    """One rank of a block, or of many."""
     apply(arguments.worker, os.environ)
     torch, hvd = modules()
     framework_mib = anonymous_mib()
@@ -424,9 +428,24 @@ def work(arguments):
         report_line({"error": "Horovod has no compression %s" % compression, "hopeless": True})
         sys.exit(1)
     step = Steps(torch, hvd, options, arguments.device, arguments.dtype, arguments.at_once > 0)
+    pids = []
+    if arguments.stay and hvd.local_size() == hvd.size():
+        pids = hvd.allgather(torch.tensor([os.getpid()]), name="kolo.pids").tolist()
+    warmup = arguments.warmup
+    while True:
+        block(arguments, torch, hvd, step, warmup, {"framework_mib": framework_mib, "pids": pids})
+        if not pids:
+            break
+        os.kill(os.getpid(), signal.SIGSTOP)
+        warmup = min(warmup, WARMUP_AGAIN)
+    hvd.shutdown()
+
+
+def block(arguments, torch, hvd, step, warmup, more):
+    """Steps of this rank. Rank 0 reports them, and what is `more`."""
     gradients = step.gradients
     began_s = time.time()
-    for _ in range(arguments.warmup):
+    for _ in range(warmup):
         step()
     gradients.is_timed = False
     times, ends_s = [], [time.time()]
@@ -454,13 +473,12 @@ def work(arguments):
             # Of the thread that hands gradients over, if it was asked for them: its time on a core to wake up from a wait,
             # and to hand over a gradient; and fetching a result.
             "wake_us": wake_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
-            # Memory of the process before that of gradients.
-            "framework_mib": framework_mib,
             # For a megabyte of gradients, its time on a core for adding and casting them.
             "add_mb_us": gradients.work_mb_us("add"), "cast_mb_us": gradients.work_mb_us("cast"),
             "cast_back_mb_us": gradients.work_mb_us("cast_back"),
+            # Memory of the process before that of gradients, and processes of ranks that stay.
+            **more,
         })
-    hvd.shutdown()
 
 
 def main():

@@ -78,7 +78,7 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
         )));
     }
     let mut kolo = Kolo::new(program.clone(), launcher.clone(), &scratch.0).map_err(usage)?;
-    let mut horovod = common.horovod(&plan, &launcher, &scratch.0)?;
+    let mut horovod = common.horovod(&plan, &launcher, &scratch.0)?.staying();
     plan.conditions = Common::conditions(&plan, &kolo, &horovod, &launcher);
     let (folder, mut provenance) = common.folder(&plan, "autotune")?;
     let report = |line: String| eprintln!("{line}");
