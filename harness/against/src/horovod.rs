@@ -334,6 +334,11 @@ impl Horovod {
         Ok(the_report::<LoopReport>(&text)?.gradient_us)
     }
 
+    /// Ends ranks that have stayed.
+    pub fn end_residents(&mut self) {
+        self.residents.clear();
+    }
+
     /// The plan has more cases than its scripts.
     pub fn forget_scripts(&mut self) {
         self.scripts.clear();

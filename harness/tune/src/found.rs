@@ -87,7 +87,7 @@ pub struct Found {
     pub disturbed: Vec<f64>,
     /// How far apart the processors of a virtual machine were in the rounds that count, in nanoseconds.
     pub core_to_core_ns: Option<f64>,
-    /// How far apart they were in other rounds after the choice, which do not count.
+    /// How far apart they were in blocks after the choice that do not count, one for each round that is lost so.
     pub moved_ns: Vec<f64>,
 }
 

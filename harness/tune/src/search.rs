@@ -260,7 +260,7 @@ impl Found {
                 match surface.block(setting)? {
                     Ok(observed) => {
                         round.step_s.insert(setting, observed.step_s);
-                        round.core_to_core_ns.extend(observed.core_to_core_ns);
+                        round.core_to_core_ns.insert(setting, observed.core_to_core_ns);
                     }
                     Err(why) => drop(self.failed.insert(setting, why)),
                 }

@@ -6,6 +6,7 @@ mod ddp;
 mod exposed;
 mod messages;
 mod packs;
+mod resident;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -51,7 +51,7 @@ pub struct Tuning {
     /// Latency between the first two processors of a virtual machine in the rounds that count, in nanoseconds: what the
     /// comparison holds for. Null on another machine, whose processors do not move.
     core_to_core_ns: Option<f64>,
-    /// Rounds that do not count, because the processors had moved: the latency in each.
+    /// Rounds that are lost, because the processors had moved: for each the latency in a block that does not count.
     moved_rounds_ns: Vec<f64>,
     /// How long it took.
     seconds: f64,

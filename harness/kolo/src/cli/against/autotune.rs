@@ -91,6 +91,7 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
     loop {
         match agenda.next(core_to_core_ns()) {
             Next::Tune(origin) => {
+                horovod.end_residents();
                 let both =
                     tuners::answers(&plan, origin, &mut horovod, &tune, steps, &folder, report);
                 let both = both.map_err(usage)?;
