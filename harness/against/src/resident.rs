@@ -89,7 +89,7 @@ fn is_stopped(process: Pid) -> bool {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The state follows the name, which is in parentheses and may have some.
     let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_none_or(|state| state == 'T')
+    state.is_none_or(|state| matches!(state, 'T' | 'Z' | 'X'))
 }
 
 #[cfg(test)]
