@@ -46,9 +46,9 @@ test-all:
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(MAKE) lint; fi
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	$(MAKE) test-workspace
-	$(MAKE) test-default
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
+	$(MAKE) test-default
 	@for part in mpich cluster; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
 	@if python3 -c "import tomllib" 2>/dev/null; then $(MAKE) test-reference; \
@@ -81,10 +81,11 @@ test-workspace:
 		$(CARGO) test $(WITH_ALL)
 	@if [ -x $(TARGET)/horovod/bin/python ] && .ci/tools.sh parts | grep -qx mpi; then $(MAKE) test-horovod; fi
 
-# Tests of what a build without MPI and Parquet does, and says.
+# What a build without any feature does, and says: that of the quick sweep, run by the tests that are built already.
 test-default:
-	$(CARGO) test --locked -p results --lib columnar
-	$(CARGO) test --locked -p kolo --test all -- columnar slurm::submit cli::against
+	$(CARGO) build --locked --release
+	KOLO_DEFAULT_BUILD=$(TARGET)/release/kolo $(CARGO) test $(WITH_ALL) --test all -- \
+		--include-ignored --skip real_horovod builds_without slurm::submit cli::against
 
 # Ranks as processes: the suite under Open MPI in worlds of several sizes.
 test-mpi:

@@ -26,6 +26,9 @@ const AUTOTUNE: &str = "autotune";
 const KOLO: &str = "kolo tune";
 const DEFAULT: &str = "default";
 
+/// The verdict with which `kolo tune` leaves the user with the default, whatever it compared the default with.
+const KEEP: &str = "keep";
+
 /// A gain is measured if both settings have so many blocks that count; it has an interval from four blocks on.
 const LEAST_BLOCKS: usize = 2;
 
@@ -49,11 +52,11 @@ pub struct RegretRow {
     pub steps: usize,
     /// How long that took, in seconds.
     pub seconds: f64,
-    /// The setting's fusion threshold.
+    /// The fusion threshold that the answer leaves the user with: the default's where `kolo tune` says keep.
     pub fusion_threshold_mib: f64,
-    /// The setting's cycle time.
+    /// The cycle time, likewise.
     pub cycle_time_ms: f64,
-    /// Whether the response cache is on.
+    /// Whether the response cache is on, likewise.
     pub is_cached: bool,
     /// Horovod's step with it: the median over blocks, and its 95 % interval where there are enough.
     pub step_ms: Option<f64>,
@@ -74,7 +77,8 @@ pub struct RegretRow {
     pub over_autotune_low: Option<f64>,
     /// See `over_autotune`.
     pub over_autotune_high: Option<f64>,
-    /// The default's step over this one's, as the tuner promises, with its 95 % interval.
+    /// The default's step over that of the setting which the tuner chose (`answers.json` has it where the default is kept), as the
+    /// tuner promises, with its 95 % interval.
     pub promised: Option<f64>,
     /// See `promised`.
     pub promised_low: Option<f64>,
@@ -93,6 +97,9 @@ pub struct RegretRow {
     pub engine_low: Option<f64>,
     /// See `engine`.
     pub engine_high: Option<f64>,
+    /// The setting that the tuner chose.
+    #[serde(skip)]
+    pub chosen: Chosen,
 }
 
 /// Adds the answers for a configuration to its cases, each once; returns the name of each answer's case. Horovod runs all
@@ -151,13 +158,16 @@ pub fn rows(
             (KOLO, _) => (kolo.verdict.clone(), kolo.steps, kolo.seconds),
             _ => (String::new(), 0, 0.0),
         };
-        let step = step(case, blocks);
-        let best = best(plan, origin, blocks).map(|(_, ms)| ms);
-        let promised = kolo.promised.filter(|_| tuner == KOLO);
         let case_of = |tuner: &str| {
             let other = named.iter().find(|other| other.origin == origin && other.tuner == tuner);
             other.map(|other| &other.case)
         };
+        let kept = case_of(DEFAULT).filter(|_| tuner == KOLO && kolo.verdict == KEEP);
+        let used = kept.unwrap_or(case);
+        let setting = if kept.is_some() { Chosen::default() } else { chosen };
+        let step = step(used, blocks);
+        let best = best(plan, origin, blocks).map(|(_, ms)| ms);
+        let promised = kolo.promised.filter(|_| tuner == KOLO);
         let gain_by = |runner: Runner| {
             let default = case_of(DEFAULT).filter(|default| *default != case)?;
             let pairs = pairs(default, case, runner, blocks);
@@ -166,16 +176,16 @@ pub fn rows(
         let (measured, engine) = (gain_by(Runner::Horovod), gain_by(Runner::Kolo));
         let over_autotune = case_of(AUTOTUNE)
             .filter(|_| tuner != AUTOTUNE)
-            .and_then(|autotune| Ratio::of(&pairs(case, autotune, Runner::Horovod, blocks)));
+            .and_then(|autotune| Ratio::of(&pairs(used, autotune, Runner::Horovod, blocks)));
         RegretRow {
             config: name.clone(),
             tuner,
             conclusion,
             steps,
             seconds: rounded(seconds),
-            fusion_threshold_mib: chosen.fusion_threshold_mib,
-            cycle_time_ms: chosen.cycle_time_ms,
-            is_cached: chosen.is_cached,
+            fusion_threshold_mib: setting.fusion_threshold_mib,
+            cycle_time_ms: setting.cycle_time_ms,
+            is_cached: setting.is_cached,
             blocks: step.as_ref().map_or(0, |step| step.samples),
             core_to_core_ns: kolo.core_to_core_ns,
             step_ms: step.as_ref().map(|step| rounded(step.p50)),
@@ -202,6 +212,7 @@ pub fn rows(
             engine: engine.map(|engine| rounded(engine.ratio)),
             engine_low: engine.and_then(|it| it.interval).map(|(low, _)| rounded(low)),
             engine_high: engine.and_then(|it| it.interval).map(|(_, high)| rounded(high)),
+            chosen,
         }
     };
     named.iter().map(row).collect()
@@ -385,13 +396,11 @@ fn promises(rows: &[RegretRow]) -> Vec<String> {
 
 impl RegretRow {
     fn in_words(&self) -> String {
-        let RegretRow { tuner, fusion_threshold_mib: mib, cycle_time_ms: ms, .. } = self;
-        let cache = if self.is_cached { "" } else { ", cache off" };
+        let RegretRow { tuner, fusion_threshold_mib, cycle_time_ms, is_cached, .. } = *self;
+        let setting = Chosen { fusion_threshold_mib, cycle_time_ms, is_cached };
         let step = self.step_ms.map_or("no block".into(), |ms| format!("{ms:.1} ms"));
         let regret = self.regret_percent.map_or(String::new(), |regret| format!("{regret:+.1} %"));
-        let short = |value: f64| (100.0 * value).round() / 100.0;
-        let setting = format!("{} MiB, {} ms{cache}", short(*mib), short(*ms));
-        let mut words = format!("{tuner:<10} {setting:<32} {step:>10} {regret:>9}");
+        let mut words = format!("{tuner:<10} {:<32} {step:>10} {regret:>9}", in_words(setting));
         if self.steps > 0 {
             let conclusion = &self.conclusion;
             write!(words, "  {conclusion}: {} steps, {:.0} s", self.steps, self.seconds)
@@ -400,7 +409,12 @@ impl RegretRow {
         if let (Some(promised), Some(low), Some(high), Some(measured)) =
             (self.promised, self.promised_low, self.promised_high, self.measured)
         {
-            write!(words, "; gain {promised:.2} [{low:.2}, {high:.2}], measured {measured:.2}")
+            let of = if setting == self.chosen {
+                String::new()
+            } else {
+                format!(" of {}", in_words(self.chosen))
+            };
+            write!(words, "; gain{of} {promised:.2} [{low:.2}, {high:.2}], measured {measured:.2}")
                 .expect("texts grow");
             if let (Some(low), Some(high)) = (self.measured_low, self.measured_high) {
                 write!(words, " [{low:.2}, {high:.2}]").expect("texts grow");
@@ -409,7 +423,7 @@ impl RegretRow {
                 write!(words, ", in the engine {engine:.2}").expect("texts grow");
             }
         }
-        if let Some(Ratio { ratio, low, high }) = self.beside().filter(|_| *tuner == KOLO) {
+        if let Some(Ratio { ratio, low, high }) = self.beside().filter(|_| tuner == KOLO) {
             write!(words, "; {ratio:.3} [{low:.3}, {high:.3}] of autotune's step")
                 .expect("texts grow");
         }
@@ -451,6 +465,13 @@ impl RegretRow {
     fn is_as_then(&self) -> Option<bool> {
         Some((self.promised_low?..=self.promised_high?).contains(&self.engine?))
     }
+}
+
+fn in_words(setting: Chosen) -> String {
+    let short = |value: f64| (100.0 * value).round() / 100.0;
+    let Chosen { fusion_threshold_mib: mib, cycle_time_ms: ms, is_cached } = setting;
+    let cache = if is_cached { "" } else { ", cache off" };
+    format!("{} MiB, {} ms{cache}", short(mib), short(ms))
 }
 
 /// Three digits behind the point.

@@ -128,6 +128,20 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     let text_of = |blocks: &[BlockRow]| {
         regret::text(&plan, &regret::rows(&plan, &named, &answers, blocks), &answers, blocks)
     };
+    // Who is told to keep the default has its step, whatever it was compared with.
+    let mut kept = answers.clone();
+    let of_kolo = &mut kept.get_mut("first").unwrap().kolo;
+    (of_kolo.verdict, of_kolo.promised) = ("keep".into(), Some((1.5, 1.4, 1.6)));
+    let found = regret::rows(&plan, &named, &kept, &blocks);
+    let row = found.iter().find(|row| row.tuner == "kolo tune").unwrap();
+    assert_eq!((row.fusion_threshold_mib, row.cycle_time_ms), (128.0, 1.0));
+    assert!(near(row.regret_percent, 55.0) && near(row.measured, 1.5), "{row:?}");
+    assert!(near(row.over_autotune, 93.0 / 75.0), "{row:?}");
+    let text = regret::text(&plan, &found, &kept, &blocks);
+    assert!(
+        text.contains("keep: 125 steps, 8 s; gain of 4 MiB, 1 ms 1.50 [1.40, 1.60], "),
+        "{text}"
+    );
     // Both gains are 1.2 times as large as they were.
     let changed: Vec<BlockRow> = blocks
         .iter()

@@ -1,6 +1,7 @@
 //! Tests of the binary as a user runs it, and of the pages.
 
 mod alone;
+mod build;
 mod cli;
 mod columns;
 mod confirm;

@@ -1,5 +1,6 @@
 //! `kolo against`: what it refuses, and its order of blocks.
 
+use crate::build;
 use crate::cli::sandbox::{Ended, kolo};
 
 /// Embedded configurations are found in an empty folder.
@@ -39,7 +40,7 @@ fn what_horovod_cannot_run_is_refused() {
         .says(2, "sweep.algorithm is \"ring\", which Horovod runs over Gloo; expected \"mpi-allreduce\" only");
     for program in ["horovod", "autotune"] {
         let ended = against(program, &["horovod", "--python", "no-python"]);
-        let words = if cfg!(feature = "mpi") {
+        let words = if build::has_mpi() {
             "there is no Python; `make horovod`"
         } else {
             "built without MPI"

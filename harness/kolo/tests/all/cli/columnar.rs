@@ -9,15 +9,16 @@ fn run(sweep: &Sweep, words: &[&str]) -> Ended {
 }
 
 /// Nothing is measured that could not be written, and every reader says what it found.
-#[cfg(not(feature = "parquet"))]
+#[cfg_attr(feature = "parquet", ignore = "needs a build without Parquet: make test-default")]
 #[test]
 fn builds_without_parquet_say_how_to_build() {
     let sweep = Sweep::new(&[]);
-    let advice = "cargo build --release --features parquet\n";
     for more in [&["--samples", "parquet"][..], &["--samples", "parquet", "--dry-run"]] {
-        let ended = sweep.run(more);
-        ended.says(2, "kolo: --samples parquet: this build of kolo writes no Apache Parquet; ");
-        assert!(ended.stderr.ends_with(advice), "{}", ended.stderr);
+        sweep.run(more).says(
+            2,
+            "kolo: --samples parquet: this build of kolo writes no Apache Parquet; leave the option out, or build one \
+             that does: cargo build --release --features parquet\n",
+        );
     }
     assert!(!sweep.path("out").exists());
     assert_eq!(sweep.run(&["--samples", "csv"]).status, Some(0));
@@ -31,14 +32,25 @@ fn builds_without_parquet_say_how_to_build() {
         &["sweep", "test.toml", "--resume", "--out", "out"],
     ] {
         let ended = run(&sweep, words);
-        ended.says(
-            2,
-            "out/samples.parquet: it is Apache Parquet, which this build of kolo does not read",
-        );
-        assert!(ended.stderr.ends_with(advice), "{words:?}: {}", ended.stderr);
+        let expected = "out/samples.parquet: it is Apache Parquet, which this build of kolo does not read; expected a CSV \
+                        file, or a build that reads it: cargo build --release --features parquet\n";
+        ended.says(2, expected);
+        assert!(ended.stderr.ends_with(expected), "{words:?}: {}", ended.stderr);
     }
     assert_eq!(sweep.read("out/samples.parquet"), "PAR1");
     assert!(!sweep.path("out/samples.csv").exists() && !sweep.path("again").exists());
+}
+
+#[cfg_attr(feature = "parquet", ignore = "needs a build without PDF: make test-default")]
+#[test]
+fn builds_without_pdf_say_how_to_build() {
+    let sweep = Sweep::new(&[]);
+    assert_eq!(sweep.run(&[]).status, Some(0));
+    run(&sweep, &["plot", "out", "--format", "pdf"]).says(
+        2,
+        "kolo: this build writes no PDF; build with `--features pdf`, or convert the SVG\n",
+    );
+    assert!(!sweep.path("out/figures").exists());
 }
 
 /// The same tables are in the files, by whichever way they are read; a sweep that goes on has CSV again.

@@ -7,6 +7,8 @@ use std::{env, fs};
 
 use nix::sys::signal::Signal;
 
+use crate::build;
+
 /// Six gradients of a model that is trained nowhere.
 const GRADIENTS: &str = "index,name,shape,elements\n0,a.weight,40x25,1000\n1,a.bias,25,25\n\
                          2,b.weight,300x7,2100\n3,b.bias,7,7\n4,c.weight,1,1\n5,c.bias,64x64,4096\n";
@@ -98,7 +100,7 @@ impl Sweep {
 }
 
 pub fn kolo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
+    let mut command = Command::new(build::program());
     command.args(arguments);
     let set = env::vars_os().map(|(name, _)| name);
     let of_horovod = set.filter(|name| name.to_string_lossy().starts_with("HOROVOD_"));

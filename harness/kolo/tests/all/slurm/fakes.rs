@@ -7,6 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use crate::build;
+
 /// The head of every script. It creates a step's `--out`, as the sweep does.
 const HEAD: &str = r#"#!/bin/sh
 name=$(basename "$0")
@@ -114,12 +116,12 @@ impl Fakes {
     }
 
     pub fn kolo(&self, arguments: &[&str]) -> Ended {
-        Ended::of(self.command(env!("CARGO_BIN_EXE_kolo")).args(arguments).output().unwrap())
+        Ended::of(self.command(build::program()).args(arguments).output().unwrap())
     }
 
     /// `kolo sweep --slurm configs/quick.toml --out out`, with so much timeout.
     pub fn sweep(&self, timeout_seconds: &str) -> Command {
-        let mut command = self.command(env!("CARGO_BIN_EXE_kolo"));
+        let mut command = self.command(build::program());
         command.args([
             "sweep",
             "--slurm",

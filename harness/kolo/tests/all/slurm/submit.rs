@@ -1,5 +1,6 @@
 //! `kolo sweep --slurm` outside of a job.
 
+use crate::build;
 use crate::slurm::fakes::Fakes;
 
 const SUBMIT: &str = "sbatch --parsable --job-name=kolo-quick --nodes=2 --time=01:00:00 \
@@ -19,13 +20,13 @@ fn a_dry_run_prints_cases_node_hours_and_the_very_lines() {
          --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=0 --wait=60 --overlap --export=ALL {} \
          sweep configs/quick.toml --out results/slurm-JOBID-quick --go-on --transport mpi --until \
          SECONDS\n",
-        env!("CARGO_BIN_EXE_kolo")
+        build::program()
     );
     ended.says(0, &step);
     ended.says(0, "warning: the configuration puts 2 ranks on a node, but site generic has 1");
     let without_mpi =
         "warning: this program was built without MPI, which a job needs; slurm/build.sh generic";
-    assert_eq!(ended.stderr.contains(without_mpi), cfg!(not(feature = "mpi")));
+    assert_eq!(ended.stderr.contains(without_mpi), !build::has_mpi());
     let said = |text: &str| ended.stdout.find(text).unwrap();
     assert!(said("\nsbatch ") < said("\nwhat it measures:\n"), "what is to be typed comes first");
     assert!(said("\nwhat it measures:\n") < said("\nmpi/2x2/"));
