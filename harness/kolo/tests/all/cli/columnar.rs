@@ -41,7 +41,10 @@ fn builds_without_parquet_say_how_to_build() {
     assert!(!sweep.path("out/samples.csv").exists() && !sweep.path("again").exists());
 }
 
-#[cfg_attr(feature = "parquet", ignore = "needs a build without PDF: make test-default")]
+#[cfg_attr(
+    any(feature = "parquet", feature = "pdf"),
+    ignore = "needs a build without PDF: make test-default"
+)]
 #[test]
 fn builds_without_pdf_say_how_to_build() {
     let sweep = Sweep::new(&[]);
