@@ -81,7 +81,7 @@ test-workspace:
 		$(CARGO) test $(WITH_ALL)
 	@if [ -x $(TARGET)/horovod/bin/python ] && .ci/tools.sh parts | grep -qx mpi; then $(MAKE) test-horovod; fi
 
-# What a build without any feature does, and says: that of the quick sweep, run by the tests that are built already.
+# What a build without any feature does, and says: tests that are built already run the release build of the quick sweep.
 test-default:
 	$(CARGO) build --locked --release
 	KOLO_DEFAULT_BUILD=$(TARGET)/release/kolo $(CARGO) test $(WITH_ALL) --test all -- \

@@ -82,7 +82,7 @@ pub struct Autotuned {
 /// What `kolo tune` has found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuned {
-    /// `change`, `keep` or `unknown`.
+    /// `change`, `lean`, `keep` or `unknown`.
     pub verdict: String,
     /// Steps that it measured, warm-up included.
     pub steps: usize,
