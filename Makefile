@@ -9,7 +9,7 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all format lint test-workspace test-default test-mpi test-mpich test-cluster test-browser test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
+.PHONY: help test test-all format lint test-features test-workspace test-default test-mpi test-mpich test-cluster test-browser test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
 	typst paper test-paper reference test-reference
 
 help:
@@ -39,18 +39,15 @@ format:
 	else echo "formatting: rustfmt is missing (rustup component add rustfmt)" >>$(KOLO_NOT_TESTED); fi
 
 # The tests of `make test` with every feature and over all worlds, those that features change without them, too, and more.
+# The release build takes what the tests leave idle of the processors.
 test-all:
 	-@.ci/tools.sh install
 	@mkdir -p $(TARGET) && .ci/tools.sh missing >$(KOLO_NOT_TESTED)
 	@$(MAKE) --silent format
-	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(MAKE) lint; fi
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
-	$(MAKE) test-workspace
-	$(CARGO) test --locked -p algorithms --features mutations --test mutations
+	@nice -n 19 $(CARGO) build --quiet --locked --release & \
+		trap "kill $$! 2>/dev/null" EXIT; $(MAKE) test-features && wait $$!
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
 	$(MAKE) test-default
-	@for part in mpich cluster; do \
-		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
 	@if python3 -c "import tomllib" 2>/dev/null; then $(MAKE) test-reference; \
 		else echo "reference runs: their script needs Python 3.11" >>$(KOLO_NOT_TESTED); fi
 	@if .ci/tools.sh parts | grep -qx hlog && $(MAKE) --silent $(HDRHISTOGRAM)/installed; then $(MAKE) test-hlog; \
@@ -60,6 +57,15 @@ test-all:
 		else echo "the paper was not tested: Typst comes from the Python package index"; fi
 	@.ci/tools.sh not-tested
 	@[ -z "$$KOLO_CI" ] || [ ! -s $(KOLO_NOT_TESTED) ]
+
+# What needs no release build.
+test-features:
+	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(MAKE) lint; fi
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+	$(MAKE) test-workspace
+	$(CARGO) test --locked -p algorithms --features mutations --test mutations
+	@for part in mpich cluster; do \
+		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
 
 # Every feature that can be built here. The second run has the same features and MPI, so Cargo reuses all that MPI does not change.
 LINTED := algorithms/mutations,plots/pdf,kolo/parquet
