@@ -10,9 +10,9 @@
 //! rounds are fitted together. In the end the finalists are measured in rounds of their own. Of those that tie with
 //! the fastest, the one with the fewest changes from the defaults is chosen, of these the one with the largest
 //! threshold, since fewer messages cost less with every rank. New rounds, spread over a longer time, compare it with the
-//! default, and with others if there are enough blocks. On a virtual machine they wait until the processors are as far apart
-//! as they were when the choice was made. The answer uses only these rounds; they end when its intervals are narrow. Rounds in
-//! which the machine was much faster or slower than in most do not count.
+//! default, and with others if there are enough blocks. On a virtual machine they wait until the processors are where they are
+//! without load. The answer uses only these rounds; they end when its intervals are narrow. Rounds in which the machine was much
+//! faster or slower than in most do not count.
 
 use std::collections::BTreeMap;
 
@@ -172,8 +172,7 @@ impl Found {
             Calm::of(rounds.to_vec()).rounds.len() >= FINAL_ROUNDS
         })?;
         self.best.retain(|setting| !self.failed.contains_key(setting));
-        let calm = Calm::of(rounds);
-        self.choose(task, &calm.rounds);
+        self.choose(task, &Calm::of(rounds).rounds);
         let Some(&choice) = self.best.first() else { return Ok(()) };
         let defaults =
             task.defaults.iter().copied().filter(|default| self.blocks.contains_key(default));
@@ -184,7 +183,7 @@ impl Found {
                 .is_some_and(|ratio| (ratio.high / ratio.low).sqrt() <= 1.0 + SURE)
         };
         let wait = |surface: &mut dyn Surface, round, rounds| {
-            surface.wait_for_round(round, rounds, calm.core_to_core_ns);
+            surface.wait_for_round(round, rounds);
         };
         let fresh = self.rounds_of(settings, 0, wait, surface, random, |rounds| {
             // Failed settings are not part of the last round.

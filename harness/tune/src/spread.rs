@@ -3,13 +3,13 @@
 //! A virtual machine was seen to change the speed of its messages and copies by 15 to 20 %, for 10 s to three minutes each.
 //! Rounds that follow each other within seconds see one such speed, and training sees all of them.
 //!
-//! Where a hypervisor moves the processors, a gain is that of one placement ([`results::core_to_core`]). Rounds wait for it,
-//! since the others would not count.
+//! Where a hypervisor moves the processors, a gain is that of one placement ([`results::core_to_core`]). Rounds wait for the one
+//! that processors have while nothing is measured, since waiting brings them back to it.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use results::core_to_core::are_alike;
+use results::core_to_core::{are_alike, usual_ns};
 
 /// Rounds are spread over so long ...
 const LONGEST: Duration = Duration::from_secs(120);
@@ -19,6 +19,9 @@ const PART: f64 = 0.5;
 
 /// ... nor over more than so many times what the search took.
 const FACTOR: u32 = 3;
+
+/// This part of it passes before the first round where processors may move: they may be elsewhere after a search without rests.
+const SETTLING: f64 = 1.0 / 12.0;
 
 /// How long rounds are spread over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +39,13 @@ impl Spread {
         due.saturating_sub(ago)
     }
 
-    /// How long a round may wait until processors are as far apart as they should be, if earlier ones have waited so long, with
-    /// so much time left: all rounds together as long as they are spread over.
+    /// How long the first round waits where processors may move, which tells where they are without load.
+    pub fn settling(self) -> Duration {
+        self.0.mul_f64(SETTLING)
+    }
+
+    /// How long a round may wait until processors are where they should be, if earlier ones have waited so long, with so much
+    /// time left: all rounds together as long as they are spread over.
     pub fn patience(self, awaited: Duration, left: Duration) -> Duration {
         self.0.saturating_sub(awaited).min(left.mul_f64(PART))
     }
@@ -46,19 +54,38 @@ impl Spread {
 /// Between two looks at the processors.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Waits until processors are this far apart, in nanoseconds, but not longer than `patience`. `look` tells how far they are;
-/// nothing where they do not move. Returns how long it has waited.
-pub fn until_alike(
-    core_to_core_ns: Option<f64>,
-    patience: Duration,
-    look: impl Fn() -> Option<f64>,
-) -> Duration {
-    let Some(expected_ns) = core_to_core_ns else { return Duration::ZERO };
-    let begun = Instant::now();
-    while begun.elapsed() < patience && look().is_some_and(|ns| !are_alike(ns, expected_ns)) {
-        sleep(LOOK);
+/// How far apart the processors of a virtual machine are while nothing is measured, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Resting(Vec<f64>);
+
+impl Resting {
+    /// Lets `rest` pass, and then at most `patience` until processors are where they are most of the time without load. `look`
+    /// tells how far apart they are; nothing where they do not move. Returns how long it has waited for them.
+    pub fn pass(
+        &mut self,
+        rest: Duration,
+        patience: Duration,
+        look: impl Fn() -> Option<f64>,
+    ) -> Duration {
+        let begun = Instant::now();
+        while let Some(here_ns) = look() {
+            self.0.push(here_ns);
+            let passed = begun.elapsed();
+            if let Some(left) = rest.checked_sub(passed) {
+                sleep(left.min(LOOK));
+            } else if passed >= rest + patience || self.is_usual(here_ns) {
+                return passed - rest;
+            } else {
+                sleep(LOOK);
+            }
+        }
+        sleep(rest.saturating_sub(begun.elapsed()));
+        begun.elapsed().saturating_sub(rest)
     }
-    begun.elapsed()
+
+    fn is_usual(&self, here_ns: f64) -> bool {
+        usual_ns(&self.0).is_some_and(|usual_ns| are_alike(here_ns, usual_ns))
+    }
 }
 
 #[cfg(test)]
@@ -100,16 +127,28 @@ mod tests {
     }
 
     #[test]
+    fn the_first_round_waits_for_a_part_of_the_spread() {
+        assert_eq!(Spread(seconds(120)).settling(), seconds(10));
+    }
+
+    #[test]
     fn rounds_wait_until_processors_are_back_but_not_forever() {
         let looks = Cell::new(0);
-        let look = || {
-            looks.set(looks.get() + 1);
-            Some(if looks.get() < 3 { 40.0 } else { 190.0 })
+        let at = |far: std::ops::Range<usize>| {
+            looks.set(0);
+            let looks = &looks;
+            move || {
+                looks.set(looks.get() + 1);
+                Some(if far.contains(&looks.get()) { 190.0 } else { 40.0 })
+            }
         };
-        assert_eq!(until_alike(None, seconds(9), look), seconds(0));
-        assert!(until_alike(Some(185.0), seconds(9), look) >= 2 * LOOK && looks.get() == 3);
-        assert!(until_alike(Some(185.0), seconds(9), look) < LOOK, "they are there");
-        assert!(until_alike(Some(40.0), LOOK, look) >= LOOK, "they do not come back");
-        assert!(until_alike(Some(40.0), seconds(9), || None) < LOOK, "they do not move");
+        let mut resting = Resting::default();
+        assert!(resting.pass(5 * LOOK, seconds(9), at(0..2)) < LOOK, "they are back");
+        assert!(resting.pass(seconds(0), seconds(9), at(0..3)) >= 2 * LOOK && looks.get() == 3);
+        assert!(resting.pass(seconds(0), seconds(9), at(0..0)) < LOOK, "they are there");
+        let mut waited = resting.clone();
+        assert!(waited.pass(seconds(0), LOOK, at(0..99)) >= LOOK, "they do not come back");
+        assert!(resting.pass(seconds(0), seconds(99), at(0..99)) < 9 * LOOK, "they rest there now");
+        assert!(Resting::default().pass(LOOK, seconds(9), || None) < LOOK, "they do not move");
     }
 }

@@ -8,7 +8,7 @@ use rand::RngCore;
 use thiserror::Error;
 
 use super::grid::Grid;
-use super::spread::{Spread, until_alike};
+use super::spread::{Resting, Spread};
 use measure::block::{Context, Position, block_of};
 use measure::case_result::row_of;
 use measure::executor::{BlockExecutor, BlockRequest, BlockResult};
@@ -67,8 +67,8 @@ pub trait Surface {
     fn blocks_left(&self) -> usize;
 
     /// Lets time pass before this one of so many rounds, which compare settings: speeds that change within seconds shall change
-    /// between rounds, and the processors of a virtual machine be this far apart again.
-    fn wait_for_round(&mut self, _round: usize, _rounds: usize, _core_to_core_ns: Option<f64>) {}
+    /// between rounds, and the processors of a virtual machine be where they are without load.
+    fn wait_for_round(&mut self, _round: usize, _rounds: usize) {}
 }
 
 /// How much a search may measure.
@@ -120,6 +120,8 @@ pub struct Measured<'m, 's> {
     rested: Duration,
     /// The part of it in which the processors had moved.
     awaited: Duration,
+    /// Where the processors were meanwhile.
+    resting: Resting,
 }
 
 impl<'m, 's> Measured<'m, 's> {
@@ -127,7 +129,8 @@ impl<'m, 's> Measured<'m, 's> {
     pub fn new(grid: &'m Grid, site: &'m mut Site<'s>, budget: Budget) -> Measured<'m, 's> {
         let (begun, blocks) = (Instant::now(), BTreeMap::new());
         let (rested, awaited) = (Duration::ZERO, Duration::ZERO);
-        Measured { grid, site, begun, budget, blocks, measured: 0, spread: None, rested, awaited }
+        let (measured, spread, resting) = (0, None, Resting::default());
+        Measured { grid, site, begun, budget, blocks, measured, spread, rested, awaited, resting }
     }
 
     /// A row for every setting that was measured, by setting.
@@ -249,16 +252,18 @@ impl Surface for Measured<'_, '_> {
         in_time.min(self.budget.blocks.saturating_sub(self.measured))
     }
 
-    fn wait_for_round(&mut self, round: usize, rounds: usize, core_to_core_ns: Option<f64>) {
+    fn wait_for_round(&mut self, round: usize, rounds: usize) {
         let now = Instant::now();
         let (used, time) = (now - self.begun, self.budget.time);
         let spread = || (now, Spread::of(used, time.saturating_sub(used)));
         let (first, spread) = *self.spread.get_or_insert_with(spread);
         self.site.progress.set_message("waiting for the next round");
-        std::thread::sleep(spread.rest(now - first, round, rounds));
-        let left = time.saturating_sub(self.begun.elapsed());
-        let patience = spread.patience(self.awaited, left);
-        self.awaited += until_alike(core_to_core_ns, patience, core_to_core::core_to_core_ns);
+        let look = core_to_core::core_to_core_ns;
+        let moves = look().is_some();
+        let settling = if moves && round == 0 { spread.settling() } else { Duration::ZERO };
+        let rest = settling.max(spread.rest(now - first, round, rounds));
+        let patience = spread.patience(self.awaited, time.saturating_sub(used + rest));
+        self.awaited += self.resting.pass(rest, patience, look);
         self.rested += now.elapsed();
     }
 }
