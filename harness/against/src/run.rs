@@ -1,9 +1,9 @@
 //! The blocks of a plan in their order, each recorded as it ends.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use results::core_to_core::Watch;
+use results::core_to_core::{Watch, core_to_core_ns, until_alike};
 use results::error::RecordError;
 use results::record::{Appended, header, table};
 use results::statistics::Summary;
@@ -15,6 +15,9 @@ use crate::plan::{Plan, Turn};
 
 /// The file of blocks in a folder of results.
 const BLOCKS: &str = "blocks.csv";
+
+/// How long a block waits until the processors are as far apart as they should be.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A comparison that is under way.
 pub struct Run<'p> {
@@ -42,7 +45,8 @@ impl<'p> Run<'p> {
     }
 
     /// Runs those of these turns that have not been run; returns all blocks of the folder. A case of which a block failed is
-    /// given up. Of a block, the steps count during which the first two processors were `expected_ns` apart, see [`Counted`].
+    /// given up. Of a block, the steps count during which the first two processors were `expected_ns` apart, see [`Counted`]; it waits
+    /// for that distance, but not long.
     /// `report` gets a line for each block.
     ///
     /// # Errors
@@ -68,6 +72,9 @@ impl<'p> Run<'p> {
                 Runner::Kolo => &mut *kolo,
                 Runner::Horovod | Runner::Control => &mut *horovod,
             };
+            if let Some(expected_ns) = expected_ns {
+                until_alike(expected_ns, PATIENCE, core_to_core_ns);
+            }
             let (start, watch) = (Instant::now(), Watch::begin());
             let ended = engine.run(self.plan, case);
             let block_s = start.elapsed().as_secs_f64();

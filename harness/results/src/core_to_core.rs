@@ -59,6 +59,18 @@ pub fn usual_ns(latencies_ns: &[f64]) -> Option<f64> {
     median(placements.max_by_key(Vec::len)?)
 }
 
+/// Between two looks of who waits.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Waits until processors are this far apart, in nanoseconds, but not longer than `patience`. `look` tells how far they are;
+/// nothing where they do not move.
+pub fn until_alike(expected_ns: f64, patience: Duration, look: impl Fn() -> Option<f64>) {
+    let begun = Instant::now();
+    while begun.elapsed() < patience && look().is_some_and(|ns| !are_alike(ns, expected_ns)) {
+        thread::sleep(LOOK);
+    }
+}
+
 /// How often a watch looks.
 const PERIOD: Duration = Duration::from_millis(400);
 
@@ -204,6 +216,8 @@ fn pin(processor: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -213,6 +227,25 @@ mod tests {
         assert_eq!(usual_ns(&[]), None);
         assert!(are_alike(21.0, 33.0) && are_alike(209.0, 164.0));
         assert!(!are_alike(33.0, 60.0) && !are_alike(60.0, 33.0));
+    }
+
+    #[test]
+    fn a_wait_ends_when_processors_are_back_and_is_not_for_ever() {
+        let looks = Cell::new(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            Some(if looks.get() < 3 { 40.0 } else { 190.0 })
+        };
+        let waited = |expected_ns: f64, patience: Duration, look: &dyn Fn() -> Option<f64>| {
+            let begun = Instant::now();
+            until_alike(expected_ns, patience, look);
+            begun.elapsed()
+        };
+        let long = Duration::from_secs(9);
+        assert!(waited(185.0, long, &look) >= 2 * LOOK && looks.get() == 3);
+        assert!(waited(185.0, long, &look) < LOOK, "they are there");
+        assert!(waited(40.0, LOOK, &look) >= LOOK, "they do not come back");
+        assert!(waited(40.0, long, &|| None) < LOOK, "they do not move");
     }
 
     #[test]

@@ -5,11 +5,18 @@ use against::plan::{Plan, Turn};
 
 use crate::{CONFIG, plan};
 
-/// Tunes the next configuration, with processors that far apart.
-fn tune(agenda: &mut Agenda, plan: &Plan, here_ns: Option<f64>) -> usize {
+/// Tunes the next configuration, with processors that far apart, after so many waits.
+fn tune_after(waits: usize, agenda: &mut Agenda, plan: &Plan, here_ns: Option<f64>) -> usize {
+    for _ in 0..waits {
+        assert_eq!(agenda.next(here_ns), Next::Wait);
+    }
     let Next::Tune(origin) = agenda.next(here_ns) else { panic!("nothing is tuned") };
     agenda.add(plan, origin, here_ns);
     origin
+}
+
+fn tune(agenda: &mut Agenda, plan: &Plan, here_ns: Option<f64>) -> usize {
+    tune_after(0, agenda, plan, here_ns)
 }
 
 fn measure(agenda: &mut Agenda, here_ns: Option<f64>) -> (usize, Vec<Turn>) {
@@ -44,7 +51,10 @@ fn a_promise_waits_for_its_processors() {
     assert_eq!(tune(&mut agenda, &plan, near), 0);
     assert_eq!(measure(&mut agenda, Some(25.0)).0, 0);
     agenda.measured(&plan, 0, vec![1, 2]);
-    assert_eq!(tune(&mut agenda, &plan, far), 1, "the first does not fit");
+    assert_eq!(agenda.next(far), Next::Wait, "the first does not fit");
+    let (origin, turns) = measure(&mut agenda, near);
+    assert!(origin == 0 && turns.iter().all(|turn| turn.block == 1), "the processors are back");
+    assert_eq!(tune_after(40, &mut agenda, &plan, far), 1, "they are not back for 40 s");
     assert_eq!(measure(&mut agenda, far).0, 1);
     assert_eq!(measure(&mut agenda, near).0, 0);
     for _ in 0..6 {
