@@ -1,8 +1,9 @@
 //! Which configuration is tuned or measured next, where a hypervisor moves the processors of this virtual machine.
 //!
 //! A promise holds for processors as far apart as they were during its rounds. So a round of its blocks begins when they are that
-//! far apart again: the latest promise that fits comes first. If none does, time passes, then the next configuration is tuned, and
-//! if all are, more time passes. On another machine every promise fits, and its blocks follow at once.
+//! far apart again: the latest promise that fits comes first. If none does, time passes before the next configuration is tuned.
+//! Promises that need many blocks get the rest of them when all configurations are tuned. On another machine every promise fits,
+//! and its blocks follow at once.
 
 use results::core_to_core::are_alike;
 
@@ -11,6 +12,9 @@ use crate::plan::{Plan, Turn};
 /// A setting has at most so many times its number of blocks. In runs with at most four times as many, the interval of
 /// Horovod's gain was at most half as wide as the promised one in 7 of 19 cases (`promises-11` and `promises-12`).
 const MOST: usize = 8;
+
+/// It has at most so many times its number of blocks before the next configuration is tuned.
+const AT_ONCE: usize = 2;
 
 /// How often a run waits until a promise fits before the next configuration is tuned. A host was seen to move idle processors
 /// back within 40 s.
@@ -70,13 +74,16 @@ impl Agenda {
         let fits = |it: &&Pending| {
             it.core_to_core_ns.zip(here_ns).is_none_or(|(then, now)| are_alike(then, now))
         };
-        if let Some(it) = self.pending.iter().rev().find(fits) {
+        let are_tuned = self.tuned == self.configs;
+        let is_due = |it: &&Pending| are_tuned || it.measured < AT_ONCE * it.rounds;
+        if let Some(it) = self.pending.iter().rev().filter(is_due).find(fits) {
             self.latest_waits = 0;
             let of_round = |turn: &&Turn| turn.block == it.measured;
             return Next::Measure(it.origin, it.turns.iter().filter(of_round).copied().collect());
         }
-        if self.tuned < self.configs {
-            if !self.pending.is_empty() && self.latest_waits < WAITS_BEFORE_TUNING {
+        if !are_tuned {
+            let waits = self.pending.iter().any(|it| is_due(&it));
+            if waits && self.latest_waits < WAITS_BEFORE_TUNING {
                 self.latest_waits += 1;
                 return Next::Wait;
             }

@@ -87,3 +87,23 @@ fn a_promise_whose_processors_stay_away_is_given_up() {
     let waits = (0..10_000).take_while(|_| agenda.next(Some(190.0)) == Next::Wait).count();
     assert_eq!((waits, agenda.next(Some(190.0))), (600, Next::End));
 }
+
+/// All promises are measured soon, and those that need many blocks get the rest of them in the end.
+#[test]
+fn the_next_configuration_is_tuned_before_the_blocks_of_an_uncertain_gain_are_complete() {
+    let plan = plan(&[CONFIG, CONFIG]);
+    let (mut agenda, near) = (Agenda::new(2), Some(30.0));
+    for origin in 0..2 {
+        assert_eq!(tune(&mut agenda, &plan, near), origin);
+        // Its six rounds, and six more. The last configuration has all 48 at once.
+        for block in 0..if origin == 0 { 12 } else { 48 } {
+            let (of, turns) = measure(&mut agenda, near);
+            assert!(of == origin && turns.iter().all(|turn| turn.block == block));
+            agenda.measured(&plan, origin, vec![if origin == 0 { 1 } else { 4 }]);
+        }
+    }
+    let (of, turns) = measure(&mut agenda, near);
+    assert!(of == 0 && turns.iter().all(|turn| (turn.case, turn.block) == (1, 12)), "{turns:?}");
+    agenda.measured(&plan, 0, Vec::new());
+    assert_eq!(agenda.next(near), Next::End);
+}
