@@ -13,7 +13,7 @@ use crate::plan::{Plan, Turn};
 /// Horovod's gain was at most half as wide as the promised one in 7 of 19 cases (`promises-11` and `promises-12`).
 const MOST: usize = 8;
 
-/// It has at most so many times its number of blocks before the next configuration is tuned.
+/// A setting has at most so many times its number of blocks before the next configuration is tuned.
 const AT_ONCE: usize = 2;
 
 /// How often a run waits until a promise fits before the next configuration is tuned. A host was seen to move idle processors
@@ -42,7 +42,7 @@ pub struct Agenda {
     tuned: usize,
     pending: Vec<Pending>,
     waits: usize,
-    /// Those since something was tuned or measured.
+    /// The waits since something was tuned or measured.
     latest_waits: usize,
 }
 
@@ -82,8 +82,8 @@ impl Agenda {
             return Next::Measure(it.origin, it.turns.iter().filter(of_round).copied().collect());
         }
         if !are_tuned {
-            let waits = self.pending.iter().any(|it| is_due(&it));
-            if waits && self.latest_waits < WAITS_BEFORE_TUNING {
+            let is_one_due = self.pending.iter().any(|it| is_due(&it));
+            if is_one_due && self.latest_waits < WAITS_BEFORE_TUNING {
                 self.latest_waits += 1;
                 return Next::Wait;
             }

@@ -59,7 +59,7 @@ pub fn usual_ns(latencies_ns: &[f64]) -> Option<f64> {
     median(placements.max_by_key(Vec::len)?)
 }
 
-/// Between two looks of who waits.
+/// Between two looks of a wait.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Waits until processors are this far apart, in nanoseconds, but not longer than `patience`. `look` tells how far they are;
