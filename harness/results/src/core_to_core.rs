@@ -59,8 +59,8 @@ pub fn usual_ns(latencies_ns: &[f64]) -> Option<f64> {
     median(placements.max_by_key(Vec::len)?)
 }
 
-/// Between two looks of a wait.
-const LOOK: Duration = Duration::from_millis(200);
+/// Between two looks of a wait at the processors.
+pub const LOOK: Duration = Duration::from_millis(200);
 
 /// Waits until processors are this far apart, in nanoseconds, but not longer than `patience`. `look` tells how far they are;
 /// nothing where they do not move.

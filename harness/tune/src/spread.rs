@@ -9,7 +9,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use results::core_to_core::{are_alike, usual_ns};
+use results::core_to_core::{LOOK, are_alike, usual_ns};
 
 /// Rounds are spread over so long ...
 const LONGEST: Duration = Duration::from_secs(120);
@@ -51,15 +51,12 @@ impl Spread {
     }
 }
 
-/// Between two looks at the processors.
-const LOOK: Duration = Duration::from_millis(200);
-
 /// How far apart the processors of a virtual machine are while nothing is measured, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Resting(Vec<f64>);
 
 impl Resting {
-    /// Lets `rest` pass, and then at most `patience` until processors are where they are most of the time without load. `look`
+    /// Lets `rest` pass, and then at most `patience` until processors are as far apart as they mostly are at rest. `look`
     /// tells how far apart they are; nothing where they do not move. Returns how long it has waited for them.
     pub fn pass(
         &mut self,

@@ -67,7 +67,7 @@ pub trait Surface {
     fn blocks_left(&self) -> usize;
 
     /// Lets time pass before this one of so many rounds, which compare settings: speeds that change within seconds shall change
-    /// between rounds, and the processors of a virtual machine be where they are without load.
+    /// between rounds, and the processors of a virtual machine shall be where they are at rest.
     fn wait_for_round(&mut self, _round: usize, _rounds: usize) {}
 }
 
@@ -120,7 +120,7 @@ pub struct Measured<'m, 's> {
     rested: Duration,
     /// The part of it in which the processors had moved.
     awaited: Duration,
-    /// Where the processors were meanwhile.
+    /// How far apart the processors were meanwhile.
     resting: Resting,
 }
 
@@ -259,8 +259,8 @@ impl Surface for Measured<'_, '_> {
         let (first, spread) = *self.spread.get_or_insert_with(spread);
         self.site.progress.set_message("waiting for the next round");
         let look = core_to_core::core_to_core_ns;
-        let moves = look().is_some();
-        let settling = if moves && round == 0 { spread.settling() } else { Duration::ZERO };
+        let settles = round == 0 && look().is_some();
+        let settling = if settles { spread.settling() } else { Duration::ZERO };
         let rest = settling.max(spread.rest(now - first, round, rounds));
         let patience = spread.patience(self.awaited, time.saturating_sub(used + rest));
         self.awaited += self.resting.pass(rest, patience, look);
