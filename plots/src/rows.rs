@@ -18,7 +18,7 @@ use crate::timeline::Timeline;
 use crate::trials::Trials;
 
 /// The latest version of rows whose columns are known. Files without a column `schema` have no version.
-pub const SCHEMA: u32 = 8;
+pub const SCHEMA: u32 = 9;
 
 /// The oldest one.
 pub const OLDEST_SCHEMA: u32 = 1;

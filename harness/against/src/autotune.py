@@ -9,6 +9,7 @@ import importlib.util
 import os
 import sys
 import time
+import traceback
 
 # Horovod measures a setting for 50 steps.
 STEPS_PER_SETTING = 50
@@ -64,4 +65,10 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Exception:
+        # Horovod waits for the other ranks when a program ends, and these wait for a rank that has failed.
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)

@@ -2,13 +2,11 @@
 //!
 //! A case's ratio is the step time of the engine in parts of Horovod's. It is paired by block: in each, the engine's
 //! step is divided by the geometric mean of Horovod's two. The ratio of those two is the control: how far Horovod
-//! differs from itself on this machine. On a virtual machine, blocks between whose runs the hypervisor has moved the
-//! processors do not count: step times change with their distance.
+//! differs from itself on this machine. Which three blocks are compared, [`Rounds`] says.
 
 use std::collections::BTreeMap;
 
 use measure::config::Case;
-use results::core_to_core::are_alike;
 use results::statistics::{Summary, median, rank_correlation};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -17,6 +15,7 @@ use workloads::framework::Compression;
 
 use crate::block::{BlockRow, Runner};
 use crate::plan::{Compared, Plan, RING};
+use crate::rounds::{Rounds, StepsMs};
 
 /// Errors within this are good.
 pub const CLOSE: f64 = 0.05;
@@ -46,7 +45,7 @@ pub struct CaseComparison {
     pub kolo_long: LongSteps,
     /// Horovod's, of both runs.
     pub horovod_long: LongSteps,
-    /// Blocks that all runners have, and that count.
+    /// Blocks that all runners have, and that count; see [`Rounds`].
     pub blocks: usize,
     /// Blocks that do not count, because the processors had moved.
     pub moved_blocks: usize,
@@ -182,23 +181,15 @@ impl Comparison {
 
 fn compare(plan: &Plan, case: &Compared, rows: &[BlockRow]) -> CaseComparison {
     let own = || rows.iter().filter(|row| row.case == case.name);
-    let steps = |runner: Runner| -> BTreeMap<usize, f64> {
-        let own = own().filter(|row| row.engine == runner.name());
-        own.filter_map(|row| Some((row.block, row.step_ms?))).collect()
+    let summary = |is_of: fn(&BlockRow) -> bool| {
+        let own = own().filter(|row| is_of(row));
+        Summary::of(&own.filter_map(|row| row.step_ms).collect::<Vec<f64>>())
     };
-    let [kolo, horovod, control] = Runner::ALL.map(steps);
-    let summary = |all: &[&BTreeMap<usize, f64>]| {
-        Summary::of(&all.iter().flat_map(|steps| steps.values().copied()).collect::<Vec<_>>())
-    };
-    let has_moved = |block: usize| have_moved(own().filter(|row| row.block == block));
-    let all = horovod.iter().filter_map(|(block, &step)| Some((block, step, *control.get(block)?)));
-    let moved_blocks = all.clone().filter(|&(&block, ..)| has_moved(block)).count();
-    let both = all.filter(|&(&block, ..)| !has_moved(block));
-    let controls: Vec<f64> = both.clone().map(|(_, first, second)| first / second).collect();
-    let ratios: Vec<f64> = both
-        .filter_map(|(block, first, second)| Some(kolo.get(block)? / (first * second).sqrt()))
-        .collect();
-    let long = |is_of: fn(&str) -> bool| LongSteps::of(own().filter(|row| is_of(&row.engine)));
+    let Rounds { counted, moved } = Rounds::of(own());
+    let ratio = |[kolo, first, second]: &StepsMs| kolo / (first * second).sqrt();
+    let ratios: Vec<f64> = counted.iter().map(ratio).collect();
+    let controls: Vec<f64> = counted.iter().map(|[_, first, second]| first / second).collect();
+    let long = |is_of: fn(&BlockRow) -> bool| LongSteps::of(own().filter(|row| is_of(row)));
     let mut failed = Vec::new();
     for row in own().filter(|row| !row.reason.is_empty()) {
         let why = format!("{}: {}", row.engine, row.reason);
@@ -212,25 +203,27 @@ fn compare(plan: &Plan, case: &Compared, rows: &[BlockRow]) -> CaseComparison {
         variant: variant(&case.case),
         fusion_threshold_bytes: case.case.fusion_threshold_bytes,
         cycle_time_ms: case.case.cycle_time_ms(),
-        kolo: summary(&[&kolo]),
-        horovod: summary(&[&horovod, &control]),
+        kolo: summary(of_kolo),
+        horovod: summary(of_horovod),
         ratio: Estimate::of(&ratios),
         control: Estimate::of(&controls),
-        kolo_long: long(|engine| engine == Runner::Kolo.name()),
-        horovod_long: long(|engine| engine != Runner::Kolo.name()),
+        kolo_long: long(of_kolo),
+        horovod_long: long(of_horovod),
         blocks: ratios.len(),
-        moved_blocks,
+        moved_blocks: moved,
         emulated: own().find_map(|row| row.emulated),
         oversubscribed: own().find_map(|row| row.oversubscribed),
         failed,
     }
 }
 
-/// Whether processors were not equally far apart in all of these runs, as far as it is known.
-fn have_moved<'r>(rows: impl Iterator<Item = &'r BlockRow>) -> bool {
-    let known = rows.filter_map(|row| row.core_to_core_ns_least.zip(row.core_to_core_ns_most));
-    let range = known.reduce(|(least, most), (low, high)| (least.min(low), most.max(high)));
-    range.is_some_and(|(least, most)| !are_alike(least, most))
+fn of_kolo(row: &BlockRow) -> bool {
+    row.is_of(Runner::Kolo)
+}
+
+/// Of either run.
+fn of_horovod(row: &BlockRow) -> bool {
+    !of_kolo(row)
 }
 
 /// What of a setting is neither threshold nor cycle time.

@@ -1,11 +1,34 @@
 //! The steps of a block that count, where a hypervisor moves the processors of this virtual machine.
 
-use results::core_to_core::{Latencies, are_alike};
+use results::core_to_core::{Latencies, are_alike, usual_ns};
 
 use crate::engine::Steps;
 
 /// Fewer steps than this share of a block's do not stand for it.
 const LEAST_SHARE: f64 = 0.25;
+
+/// How far apart the processors are while those steps run that count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distance {
+    /// As far as they are.
+    Any,
+    /// So many nanoseconds.
+    Ns(f64),
+    /// As far as during most steps of the block.
+    Usual,
+}
+
+/// How far apart the processors were during most steps of a block, in nanoseconds.
+pub fn usual_distance_ns(Steps { ends_s, .. }: &Steps, latencies: &Latencies) -> Option<f64> {
+    let of_steps = ends_s.windows(2).filter_map(|ends_s| latencies.between([ends_s[0], ends_s[1]]));
+    let stayed = of_steps.filter(|&[least, most]| are_alike(least, most));
+    usual_ns(&stayed.map(mean_ns).collect::<Vec<f64>>())
+}
+
+/// The latency in the middle of a range.
+pub fn mean_ns([least, most]: [f64; 2]) -> f64 {
+    (least * most).sqrt()
+}
 
 /// Steps of a block, and where the processors were meanwhile.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,15 +71,32 @@ impl Counted {
 mod tests {
     use super::*;
 
-    /// Steps of a second each, after two that warm up. The processors move in the third one.
-    #[test]
-    fn steps_at_the_expected_distance_count() {
-        let steps = Steps {
+    /// Six of a second each, after two that warm up.
+    fn steps() -> Steps {
+        Steps {
             times_ms: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
             moments_s: Some([8.0, 16.0]),
             ends_s: (10..=16).map(f64::from).collect(),
             shares: None,
+        }
+    }
+
+    #[test]
+    fn the_usual_distance_is_that_of_most_steps() {
+        let usual = |seen: &[(f64, f64)]| {
+            usual_distance_ns(&steps(), &Latencies(seen.to_vec())).map(f64::round)
         };
+        assert_eq!(usual(&[(9.0, 150.0), (11.5, 150.0), (13.5, 30.0), (17.0, 30.0)]), Some(30.0));
+        assert_eq!(usual(&[(9.0, 150.0), (14.5, 150.0), (15.5, 30.0), (17.0, 30.0)]), Some(150.0));
+        assert_eq!(usual(&[(9.0, 150.0), (17.0, 30.0)]), None, "they moved some time");
+        let untold = Steps { ends_s: Vec::new(), ..steps() };
+        assert_eq!(usual_distance_ns(&untold, &Latencies(vec![(9.0, 30.0)])), None);
+    }
+
+    /// The processors move in the third step.
+    #[test]
+    fn steps_at_the_expected_distance_count() {
+        let steps = steps();
         let seen =
             [(7.5, 150.0), (9.9, 32.0), (11.0, 31.0), (12.0, 33.0), (13.1, 152.0), (16.1, 149.0)];
         let latencies = Latencies(seen.to_vec());

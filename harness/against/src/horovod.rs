@@ -34,7 +34,7 @@ const LOOP_SCRIPT: &str = include_str!("loop_times.py");
 const AUTOTUNE_SCRIPT: &str = include_str!("autotune.py");
 
 /// Steps in which all gradients are ready at once.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 30;
 
 /// Blocks in which work on gradients is timed. It differs by 10 to 20 % from block to block.
 const WORK_BLOCKS: usize = 3;

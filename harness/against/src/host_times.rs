@@ -6,10 +6,14 @@
 //! gradients on the framework's thread, and takes longer for that than the engine. All this is measured before the
 //! comparison, as time on a core, and not fitted to step times.
 //!
+//! These are times at the best, where nothing slows the threads down. Handing over took 9 to 15 us in blocks of one minute, and
+//! 8.1 to 9.2 us in the fastest steps of each: neighbours on the host use the core's caches. The engine does as much work as
+//! takes this time at the best, so what slows Horovod down slows it down, too ([`training`]'s `host_work.rs`).
+//!
 //! The framework's thread also wakes up from waits for gradients, and the caches are cold then. Handing over is measured in
 //! steps in which all gradients are ready at once. What the thread takes besides, from one wait to the next in steps of the
 //! configuration, is waking up. It is the median over waits, because Linux 6.18 counts some of the time in which a thread waits
-//! for a core as time on that core.
+//! for a core as time on that core. Adding, casting and waking up are medians.
 //!
 //! Memory counts, too. A process gets the smallest fragments of free memory first. In Horovod's process they go to Python and
 //! PyTorch, and gradients get pages that follow each other. MPI copies these faster.
@@ -23,7 +27,7 @@ use results::statistics::median;
 
 use crate::engine::BlockError;
 use crate::horovod::Horovod;
-use crate::plan::Plan;
+use crate::plan::{Origin, Plan};
 
 /// The file in a folder of results.
 const FILE: &str = "host_times.json";
@@ -33,8 +37,8 @@ const WHAT: &str = "times of Horovod's threads";
 /// Gradients whose times on the loops' threads are measured.
 pub const LOOP_GRADIENTS: usize = 200;
 
-/// Both loops are measured in turns so often: a time is up to twice as long where the processors are far apart.
-const LOOP_ROUNDS: usize = 3;
+/// Everything is measured so often, each time for all configurations: a host may be busy for minutes.
+const ROUNDS: usize = 3;
 
 /// Measures the engine's own loop for a configuration, given what its other thread does; see [`crate::kolo::Kolo`].
 pub type OwnLoop<'o> = &'o mut dyn FnMut(&Plan, usize, Host) -> Result<LoopTimes, BlockError>;
@@ -52,26 +56,36 @@ pub fn measure(
     report: impl Fn(String),
 ) -> Result<(), BlockError> {
     let path = folder.join(FILE);
-    let earlier = read(&path)?;
-    let (mut times, mut of_loops) = (BTreeMap::new(), None);
-    for index in 0..plan.origins.len() {
-        let (name, given) = (plan.origins[index].name.clone(), plan.origins[index].host);
-        let host = if let Some(&earlier) = earlier.get(&name) {
-            earlier
-        } else if given != Host::default() {
-            given
-        } else {
-            report(format!("{name}: measuring how long Horovod's threads are busy"));
-            let framework = horovod.framework_times(plan, index)?;
-            if of_loops.is_none() {
-                report("measuring how long Horovod's loop and the engine's are busy".into());
-                let host = besides(framework, LoopTimes::default(), WorkTimes::default());
-                of_loops = Some(beyond_own(horovod, || own(plan, index, host))?);
-            }
-            besides(framework, of_loops.unwrap_or_default(), horovod.work_times(plan, index)?)
-        };
-        plan.origins[index].host = host;
-        times.insert(name, host);
+    let mut times = read(&path)?;
+    let is_known =
+        |origin: &Origin| times.contains_key(&origin.name) || origin.host != Host::default();
+    let measured: Vec<usize> =
+        (0..plan.origins.len()).filter(|&index| !is_known(&plan.origins[index])).collect();
+    let (mut of_framework, mut of_loops) = (vec![Vec::new(); plan.origins.len()], Vec::new());
+    for round in 1..=ROUNDS {
+        for &index in &measured {
+            let name = &plan.origins[index].name;
+            report(format!("[{round}/{ROUNDS}] {name}: how long Horovod's threads are busy"));
+            of_framework[index].push(horovod.framework_times(plan, index)?);
+        }
+        if let Some(&first) = measured.first() {
+            report(format!("[{round}/{ROUNDS}] how long Horovod's loop and the engine's are busy"));
+            let host = besides(
+                FrameworkTimes::at_best(&of_framework[first]),
+                LoopTimes::default(),
+                WorkTimes::default(),
+            );
+            of_loops.push(horovod.loop_times()?.beyond(own(plan, first, host)?));
+        }
+    }
+    for index in measured {
+        let framework = FrameworkTimes::at_best(&of_framework[index]);
+        let work = horovod.work_times(plan, index)?;
+        let host = besides(framework, LoopTimes::median_of(&of_loops), work);
+        times.insert(plan.origins[index].name.clone(), host);
+    }
+    for origin in &mut plan.origins {
+        origin.host = *times.entry(origin.name.clone()).or_insert(origin.host);
     }
     let text = serde_json::to_string_pretty(&times).expect("plain data");
     write_whole(&path, (text + "\n").as_bytes()).map_err(BlockError::file(WHAT))
@@ -84,20 +98,6 @@ fn read(path: &Path) -> Result<BTreeMap<String, Host>, BlockError> {
     }
     let text = std::fs::read_to_string(path).map_err(BlockError::file(WHAT))?;
     serde_json::from_str(&text).map_err(BlockError::file(WHAT))
-}
-
-/// What Horovod's loop takes more than the engine's own: medians over rounds of both.
-fn beyond_own(
-    horovod: &Horovod,
-    mut own: impl FnMut() -> Result<LoopTimes, BlockError>,
-) -> Result<LoopTimes, BlockError> {
-    let rounds = (0..LOOP_ROUNDS).map(|_| Ok(horovod.loop_times()?.beyond(own()?)));
-    let rounds = rounds.collect::<Result<Vec<LoopTimes>, BlockError>>()?;
-    let of = |us: fn(&LoopTimes) -> f64| median(rounds.iter().map(us).collect());
-    Ok(LoopTimes {
-        fused_us: of(|round| round.fused_us).unwrap_or_default(),
-        alone_us: of(|round| round.alone_us).unwrap_or_default(),
-    })
 }
 
 /// Times on a core of the framework's thread, and its memory.
@@ -113,6 +113,19 @@ pub struct FrameworkTimes {
     pub memory_mib: f64,
 }
 
+impl FrameworkTimes {
+    /// The shortest times of several blocks for each gradient, and the median of what else they have.
+    fn at_best(blocks: &[FrameworkTimes]) -> FrameworkTimes {
+        let of = |us: fn(&FrameworkTimes) -> f64| blocks.iter().map(us);
+        let [wake_us, memory_mib] = [of(|block| block.wake_us), of(|block| block.memory_mib)]
+            .map(|values| median(values.collect()).unwrap_or_default());
+        let [hand_over_us, take_back_us] =
+            [of(|block| block.hand_over_us), of(|block| block.take_back_us)]
+                .map(|times_us| times_us.reduce(f64::min).unwrap_or_default());
+        FrameworkTimes { wake_us, hand_over_us, take_back_us, memory_mib }
+    }
+}
+
 /// Times on a core of the background loop, for each gradient of one element.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoopTimes {
@@ -123,6 +136,14 @@ pub struct LoopTimes {
 }
 
 impl LoopTimes {
+    fn median_of(rounds: &[LoopTimes]) -> LoopTimes {
+        let of = |us: fn(&LoopTimes) -> f64| median(rounds.iter().map(us).collect());
+        LoopTimes {
+            fused_us: of(|round| round.fused_us).unwrap_or_default(),
+            alone_us: of(|round| round.alone_us).unwrap_or_default(),
+        }
+    }
+
     /// What this loop takes more than another.
     fn beyond(self, other: LoopTimes) -> LoopTimes {
         LoopTimes {

@@ -41,6 +41,7 @@ pub mod process;
 pub mod regret;
 pub mod report;
 pub mod resident;
+pub mod rounds;
 pub mod run;
 pub mod tuners;
 pub mod variant;

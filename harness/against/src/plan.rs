@@ -146,6 +146,9 @@ pub struct Turn {
     pub block: usize,
 }
 
+/// Random numbers of further rounds, apart from those of configurations.
+const FURTHER: u64 = 1 << 32;
+
 impl Plan {
     /// The cases of configurations, those left out that Horovod cannot run.
     pub fn new(origins: Vec<Origin>) -> Plan {
@@ -172,9 +175,14 @@ impl Plan {
         &self.origins[case.origin]
     }
 
-    /// How many blocks a case has of each runner.
+    /// How many blocks a case has of each runner, at least.
     pub fn blocks(&self, case: &Compared) -> usize {
         self.origin(case).config.measure.blocks_min
+    }
+
+    /// How many it has at most, if some do not count.
+    pub fn blocks_max(&self, case: &Compared) -> usize {
+        self.origin(case).config.measure.blocks_max
     }
 
     /// Every turn, in random order: in each round every case comes once, and its runners one after the other.
@@ -197,6 +205,14 @@ impl Plan {
         cases.into_iter().map(turn).collect()
     }
 
+    /// A round of these cases by all of their runners, in random order. With each case the number of its block.
+    pub fn further_round(&self, cases: Vec<(usize, usize)>) -> Vec<Turn> {
+        let mut random = ChaCha8Rng::seed_from_u64(self.seed());
+        let latest = cases.iter().map(|&(_, block)| block).max().unwrap_or_default();
+        random.set_stream(FURTHER | latest as u64);
+        self.round(cases, &mut random)
+    }
+
     fn shuffled(&self, cases: Vec<usize>, stream: u64) -> Vec<Turn> {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed());
         random.set_stream(stream);
@@ -206,12 +222,19 @@ impl Plan {
         for block in 0..rounds {
             let mut cases = cases.clone();
             cases.retain(|&case| block < self.blocks(&self.cases[case]));
-            cases.shuffle(&mut random);
-            for case in cases {
-                let mut runners = self.cases[case].runners.clone();
-                runners.shuffle(&mut random);
-                turns.extend(runners.into_iter().map(|runner| Turn { case, runner, block }));
-            }
+            let cases = cases.into_iter().map(|case| (case, block)).collect();
+            turns.extend(self.round(cases, &mut random));
+        }
+        turns
+    }
+
+    fn round(&self, mut cases: Vec<(usize, usize)>, random: &mut ChaCha8Rng) -> Vec<Turn> {
+        cases.shuffle(random);
+        let mut turns = Vec::new();
+        for (case, block) in cases {
+            let mut runners = self.cases[case].runners.clone();
+            runners.shuffle(random);
+            turns.extend(runners.into_iter().map(|runner| Turn { case, runner, block }));
         }
         turns
     }

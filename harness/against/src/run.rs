@@ -9,7 +9,7 @@ use results::record::{Appended, header, table};
 use results::statistics::Summary;
 
 use crate::block::{BlockRow, Runner};
-use crate::counted::Counted;
+use crate::counted::{Counted, Distance, usual_distance_ns};
 use crate::engine::{BlockError, Engine};
 use crate::plan::{Plan, Turn};
 
@@ -45,8 +45,8 @@ impl<'p> Run<'p> {
     }
 
     /// Runs those of these turns that have not been run; returns all blocks of the folder. A case of which a block failed is
-    /// given up. Of a block, the steps count during which the first two processors were `expected_ns` apart, see [`Counted`]; it waits
-    /// for that distance, but not long.
+    /// given up. Of a block, the steps count during which the first two processors were at this distance, see [`Counted`]; it waits
+    /// for a given one, but not long.
     /// `report` gets a line for each block.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl<'p> Run<'p> {
     pub fn finish(
         mut self,
         order: &[Turn],
-        expected_ns: Option<f64>,
+        distance: Distance,
         kolo: &mut dyn Engine,
         horovod: &mut dyn Engine,
         report: impl Fn(String),
@@ -72,15 +72,23 @@ impl<'p> Run<'p> {
                 Runner::Kolo => &mut *kolo,
                 Runner::Horovod | Runner::Control => &mut *horovod,
             };
-            if let Some(expected_ns) = expected_ns {
-                until_alike(expected_ns, PATIENCE, core_to_core_ns);
+            if let Distance::Ns(ns) = distance {
+                until_alike(ns, PATIENCE, core_to_core_ns);
             }
             let (start, watch) = (Instant::now(), Watch::begin());
             let ended = engine.run(self.plan, case);
             let block_s = start.elapsed().as_secs_f64();
             let latencies = watch.and_then(Watch::end);
             let shares = ended.as_ref().ok().and_then(|steps| steps.shares);
-            let counted = ended.map(|steps| Counted::of(steps, latencies.as_ref(), expected_ns));
+            let counted = ended.map(|steps| {
+                let latencies = latencies.as_ref();
+                let expected_ns = match distance {
+                    Distance::Any => None,
+                    Distance::Ns(ns) => Some(ns),
+                    Distance::Usual => latencies.and_then(|it| usual_distance_ns(&steps, it)),
+                };
+                Counted::of(steps, latencies, expected_ns)
+            });
             let row = BlockRow {
                 emulated: shares.map(|shares| shares.emulated),
                 oversubscribed: shares.map(|shares| shares.oversubscribed),

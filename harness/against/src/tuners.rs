@@ -136,7 +136,7 @@ pub fn answers(
     let mut cases = plan.cases.iter();
     let first = cases.find(|case| case.origin == origin).expect("a configuration has a case");
     let autotune = match steps {
-        None => Some(horovod.autotune(plan, first, MOST_STEPS)?),
+        None => Some(autotune(plan, first, horovod, &report)?),
         Some(_) => None,
     };
     if let Some(Autotuned { steps, seconds, .. }) = autotune {
@@ -150,6 +150,19 @@ pub fn answers(
     let text = serde_json::to_string_pretty(&answers).expect("plain data");
     write_whole(&path, (text + "\n").as_bytes()).map_err(BlockError::file(WHAT))?;
     Ok(both)
+}
+
+/// What autotune finds. It is asked once more if it fails: in Horovod 0.28.1 it was seen to end with `unordered_map::at`.
+fn autotune(
+    plan: &Plan,
+    case: &Compared,
+    horovod: &mut Horovod,
+    report: impl Fn(String),
+) -> Result<Autotuned, BlockError> {
+    horovod.autotune(plan, case, MOST_STEPS).or_else(|problem| {
+        report(format!("{}: autotune failed, and runs once more: {problem}", case.name));
+        horovod.autotune(plan, case, MOST_STEPS)
+    })
 }
 
 /// Runs `kolo tune` on ranks that a launcher starts.

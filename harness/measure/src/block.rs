@@ -159,9 +159,16 @@ fn samples(
             warmup: *warmup_steps,
             reduction_us: reduction_us(outcome, step),
             until_cycle_us: Some(max(|step| step.until_cycle)),
+            ended_s: ended_s(outcome, step),
         }
     };
     (*warmup_steps..steps).map(sample).collect()
+}
+
+/// When a step ended on rank 0, to a tenth of a millisecond; none if it is not known.
+fn ended_s(outcome: &Outcome, step: usize) -> Option<f64> {
+    let ended_s = outcome.ranks[0].steps[step].ended.as_secs_f64();
+    (ended_s > 0.0).then(|| (1e4 * ended_s).round() / 1e4)
 }
 
 /// Bytes that all ranks send, worked out once for each size of message.

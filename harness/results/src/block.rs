@@ -227,6 +227,9 @@ pub struct Sample {
     /// Idle until the next cycle, with gradients ready that it takes: from the first that became ready.
     #[serde(default)]
     pub until_cycle_us: Option<f64>,
+    /// When the step ended on rank 0, in seconds since 1970 UTC; empty before schema 9.
+    #[serde(default)]
+    pub ended_s: Option<f64>,
 }
 
 /// One allreduce of a training step; the time is the maximum over ranks.

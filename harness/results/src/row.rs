@@ -32,7 +32,7 @@ use flat::Flat;
 /// Version of all files of a run. It changes when a column is added, or changes its meaning.
 ///
 /// Version 1 had columns added to it while its number stayed: files of version 1 have 73 to 140 columns.
-pub const SCHEMA: u32 = 8;
+pub const SCHEMA: u32 = 9;
 
 /// The oldest version that is read. Columns that a version did not have are empty.
 pub const OLDEST_SCHEMA: u32 = 1;
@@ -206,7 +206,7 @@ mod tests {
         let sum = columns.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
             (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        assert_eq!((SCHEMA, columns.split(',').count(), sum), (8, 151, 10_911_344_022_050_194_688));
+        assert_eq!((SCHEMA, columns.split(',').count(), sum), (9, 151, 10_911_344_022_050_194_688));
     }
 
     /// A row whose columns are all filled, but for these.
@@ -262,7 +262,7 @@ mod tests {
                 &[("fusion_threshold_bytes", "")][..],
                 "column fusion_threshold_bytes is empty, expected a value in a row of kind step",
             ),
-            (&[("schema", "0")], "its rows are of schema 0, this kolo reads 1 to 8"),
+            (&[("schema", "0")], "its rows are of schema 0, this kolo reads 1 to 9"),
             (
                 &[("kind", "control"), ("source", "simulated")],
                 "a row of kind control is never simulated, expected source measured",

@@ -1,7 +1,7 @@
 //! One rank's background loop: it drives a trainer, whatever that trains on.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use algorithms::control::{Reduction, Response, Tensors};
 use algorithms::topology::Rank;
@@ -10,9 +10,9 @@ use transports::transport::{MessageChannel, NonblockingBarrier, Transport, Trans
 use workloads::replay::{HostCosts, StepTimes};
 
 use crate::fault::Fault;
+use crate::host_work::work;
 use crate::job::Job;
 use crate::negotiate::Negotiator;
-use crate::occupy::occupy;
 use crate::outcome::{EngineError, RankCycle, RankLog, RankMessage, RankStep};
 use crate::pace::Pace;
 use crate::timeline::record::Track;
@@ -209,7 +209,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
     fn carry_out(&mut self, response: &Response) -> Result<(), EngineError> {
         self.carried_out += response.tensors.len();
         let HostCosts { loop_gradient, loop_message, .. } = self.job.times.host;
-        occupy(loop_message + loop_gradient * response.tensors.len() as u32);
+        work(loop_message + loop_gradient * response.tensors.len() as u32);
         if let Some(error) = &response.error {
             // As in Horovod, errors are passed to the framework. This one continues the step.
             let refused = response.tensors.iter().map(|&id| (id, error.to_string()));
@@ -253,7 +253,8 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
         let step = std::mem::take(&mut self.step);
         let cpu_before = std::mem::replace(&mut self.cpu, cpu_time());
         let cpu = self.cpu.zip(cpu_before).map(|(now, before)| now - before);
-        self.log.steps.push(RankStep { time, device, work, cpu, ..step });
+        let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.log.steps.push(RankStep { time, ended, device, work, cpu, ..step });
         Ok(())
     }
 

@@ -20,8 +20,9 @@ use transports::memory::Memory;
 use workloads::replay::{HostCosts, StepTimes, releases};
 
 use crate::gradients::Gradients;
+use crate::host_work::work;
 use crate::job::Job;
-use crate::occupy::{Occupied, occupy};
+use crate::occupy::Occupied;
 use crate::optimizer::{Optimizer, Work};
 
 /// What the loop asks for.
@@ -147,7 +148,7 @@ impl<'a> FrameworkThread<'a> {
     }
 
     fn hand_over(&mut self, gradient: TensorId) -> Result<(), LoopEnded> {
-        occupy(self.job.times.host.hand_over);
+        work(self.job.times.host.hand_over);
         let memory = std::mem::take(&mut self.gradients.travelling()[gradient]);
         self.report(Event::HandedOver { gradient, at: Instant::now(), memory })?;
         self.handed_over.fetch_add(1, Ordering::Release);
@@ -164,7 +165,7 @@ impl<'a> FrameworkThread<'a> {
             left -= results.len();
             for (gradient, memory) in results {
                 self.gradients.travelling()[gradient] = memory;
-                occupy(self.job.times.host.take_back);
+                work(self.job.times.host.take_back);
                 self.optimizer.give_back(gradient, &mut self.gradients);
             }
         }

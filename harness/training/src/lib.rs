@@ -7,6 +7,7 @@ pub mod fault;
 mod framework_thread;
 pub mod gradients;
 mod host;
+mod host_work;
 pub mod job;
 mod messages;
 pub mod negotiate;

@@ -19,7 +19,9 @@ use transports::transport::{CausedByTransport, TransportError};
 pub struct RankStep {
     /// From the start of the step to the end of the optimizer.
     pub time: Duration,
-    /// The same by a device's clock, if there is one.
+    /// When the loop saw its end, since 1970 UTC; zero if it is not known.
+    pub ended: Duration,
+    /// The step's time by a device's clock, if there is one.
     pub device: Option<Duration>,
     /// In allreduces, packing included.
     pub data: Duration,

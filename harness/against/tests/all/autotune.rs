@@ -1,5 +1,6 @@
 //! Both tuners' answers, and their regret, with programs that stand in for Horovod and kolo.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -13,12 +14,16 @@ use against::tuners::{self, Chosen, KoloTune};
 
 use crate::{CONFIG, PROBED, plan, program, rows};
 
-/// A Python whose Horovod's autotune finds 8.5 MiB and 20 ms after 1250 steps.
+/// A Python whose Horovod's autotune finds 8.5 MiB and 20 ms after 1250 steps, once it has failed as often as the file
+/// `python-failures` says.
 fn python(folder: &Path) -> std::path::PathBuf {
     let script = "
 case \"$1\" in
 *loop_times.py) [ \"$3\" = 0 ] && us=9.5 || us=3.5; report=\"{\\\"gradient_us\\\": $us}\";;
-*autotune.py) report=\"{\\\"finished\\\": true, \\\"steps\\\": 1250, \\\"seconds\\\": 99.5, \\\"settings\\\": 22, \
+*autotune.py)
+left=$(cat \"$0-failures\" 2>/dev/null || echo 0)
+[ \"$left\" -gt 0 ] && { echo $((left - 1)) >\"$0-failures\"; echo Horovod has been shut down; exit 1; }
+report=\"{\\\"finished\\\": true, \\\"steps\\\": 1250, \\\"seconds\\\": 99.5, \\\"settings\\\": 22, \
 \\\"fusion_threshold_mib\\\": 8.5, \\\"cycle_time_ms\\\": 20, \\\"is_cached\\\": true}\";;
 *) report=\"{\\\"ranks\\\": 2, \\\"steps_ms\\\": [1], \\\"wake_us\\\": 22, \\\"hand_over_us\\\": 8, \\\"take_back_us\\\": 0.5, \\\"framework_mib\\\": 167, \
 \\\"add_mb_us\\\": 57, \\\"cast_mb_us\\\": 54, \\\"cast_back_mb_us\\\": 52}\";;
@@ -46,6 +51,27 @@ fn kolo(folder: &Path) -> std::path::PathBuf {
         "kolo",
         &format!("cp \"$2\" {kept}; mkdir -p \"$4\"; echo '{json}' >\"$4/tune.json\"; exit 3"),
     )
+}
+
+#[test]
+fn autotune_that_fails_is_asked_once_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let launcher = || Launcher::parse("env RANKS={ranks}").unwrap();
+    let mut horovod = Horovod::find(&python(folder.path()), launcher(), folder.path()).unwrap();
+    let (plan, scratch) = (plan(&[CONFIG]), folder.path());
+    let tune = KoloTune { program: kolo(scratch), launcher: launcher(), scratch: scratch.into() };
+    let lines = RefCell::new(Vec::new());
+    let mut ask = |failures: usize| {
+        fs::write(scratch.join("python-failures"), failures.to_string()).unwrap();
+        let report = |line| lines.borrow_mut().push(line);
+        tuners::answers(&plan, 0, &mut horovod, &tune, None, scratch, report)
+    };
+    let problem = ask(2).unwrap_err().to_string();
+    assert!(problem.contains("Horovod has been shut down"), "{problem}");
+    assert_eq!(ask(1).unwrap().autotune.unwrap().steps, 1250);
+    let lines = lines.into_inner();
+    let failed = lines.iter().filter(|line| line.contains("autotune failed, and runs once more: "));
+    assert_eq!(failed.count(), 2, "{lines:?}");
 }
 
 #[test]

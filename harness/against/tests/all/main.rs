@@ -8,17 +8,20 @@ mod messages;
 mod packs;
 mod resident;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use against::block::{BlockRow, Runner};
 use against::comparison::{Comparison, ComparisonRow};
+use against::counted::Distance;
 use against::engine::{BlockError, Engine, Steps};
 use against::horovod::Horovod;
 use against::launcher::Launcher;
 use against::plan::{Compared, Origin, Plan, Turn, Unrepresented};
 use against::report;
+use against::rounds::further;
 use against::run::Run;
 use results::toml_file::TomlFile;
 
@@ -143,7 +146,8 @@ fn a_comparison_finds_what_was_put_in() {
     assert!(text.contains("faster setting       the same in 5 of 6 pairs of settings"), "{text}");
 }
 
-/// In block 2 the processors were elsewhere while Horovod ran, in block 3 before its control ended.
+/// In block 2 the processors were elsewhere while Horovod ran, in block 3 before its control ended. Kolo's and the control's block of
+/// the one and Horovod's of the other make up a round.
 #[test]
 fn blocks_whose_processors_have_moved_do_not_count() {
     let plan = plan(&[CONFIG]);
@@ -162,15 +166,56 @@ fn blocks_whose_processors_have_moved_do_not_count() {
     }
     let comparison = Comparison::of(&plan, &all);
     for case in &comparison.cases {
-        assert_eq!((case.blocks, case.moved_blocks), (4, 2));
+        assert_eq!((case.blocks, case.moved_blocks), (5, 1));
         assert_eq!((case.ratio.unwrap().ratio, case.control.unwrap().ratio), (1.0, 1.0));
     }
     let text = report::text(&plan, &comparison);
     let line = format!(
-        "the hypervisor moved the processors: {}: 2 of 6 blocks do not count",
+        "the hypervisor moved the processors: {}: 1 of 6 blocks do not count",
         plan.cases[0].name
     );
     assert!(text.contains(&line), "{text}");
+}
+
+/// Of the second case a round does not count, of the third its block failed.
+#[test]
+fn rounds_that_do_not_count_are_run_again() {
+    let plan = plan(&[&CONFIG.replace("blocks_max = 6", "blocks_max = 8")]);
+    let (near, far) = ([38.0, 41.0], [186.0, 190.0]);
+    let mut all = rows(&plan, |_| 60.0);
+    let is_of = |row: &BlockRow, case: usize| row.case == plan.cases[case].name;
+    for row in &mut all {
+        let is_elsewhere = row.block == 1 && row.engine == "kolo";
+        [row.core_to_core_ns_least, row.core_to_core_ns_most] =
+            if is_elsewhere && (is_of(row, 1) || is_of(row, 2)) { far } else { near }.map(Some);
+        if is_elsewhere && is_of(row, 2) {
+            (row.status, row.step_ms) = ("failed".into(), None);
+        }
+    }
+    let runners = |turns: &[Turn], block: usize| {
+        assert!(turns.iter().all(|turn| (turn.case, turn.block) == (1, block)), "{turns:?}");
+        turns.iter().map(|turn| turn.runner).collect::<BTreeSet<Runner>>().len()
+    };
+    for block in 6..8 {
+        let turns = further(&plan, &all);
+        assert_eq!((turns.len(), runners(&turns, block)), (3, 3));
+        // The processors move again in the first further round.
+        let row = |turn: &Turn| BlockRow {
+            case: plan.cases[turn.case].name.clone(),
+            block,
+            engine: turn.runner.name().into(),
+            step_ms: Some(60.0),
+            core_to_core_ns_least: Some(38.0),
+            core_to_core_ns_most: Some(if block == 6 { 190.0 } else { 38.0 }),
+            ..BlockRow::default()
+        };
+        all.extend(turns.iter().map(row));
+    }
+    assert_eq!(further(&plan, &all), [], "six count");
+    all.iter_mut()
+        .filter(|row| row.block == 7)
+        .for_each(|row| row.core_to_core_ns_most = Some(190.0));
+    assert_eq!(further(&plan, &all), [], "there are eight");
 }
 
 #[test]
@@ -245,7 +290,8 @@ fn a_run_that_was_killed_goes_on_with_the_block_that_was_cut_off() {
         let [mut kolo, mut horovod] =
             [Fake { runs: 0, fails_at }, Fake { runs: 0, fails_at: None }];
         let run = Run::open(&plan, folder.path()).unwrap();
-        let rows = run.finish(&plan.order(), None, &mut kolo, &mut horovod, |_| {}).unwrap();
+        let rows =
+            run.finish(&plan.order(), Distance::Usual, &mut kolo, &mut horovod, |_| {}).unwrap();
         (rows, kolo.runs + horovod.runs)
     };
     let (all, runs) = finish(None);

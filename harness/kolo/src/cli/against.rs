@@ -2,6 +2,7 @@
 
 pub mod autotune;
 pub mod horovod;
+mod scratch;
 
 use std::path::{Path, PathBuf};
 
@@ -156,22 +157,5 @@ impl Common {
         };
         provenance.write(&path)?;
         Ok((folder, provenance))
-    }
-}
-
-/// A scratch folder that is removed with this.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Scratch> {
-        let path = std::env::temp_dir().join(format!("kolo-against-{}", std::process::id()));
-        create_folder(&path)?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

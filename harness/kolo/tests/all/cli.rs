@@ -241,11 +241,11 @@ fn results_are_never_overwritten() {
     let gradients = sweep.read("tiny.csv").replace("300x7", "7x300");
     fs::write(sweep.path("tiny.csv"), gradients).unwrap();
     sweep.run(&["--resume"]).says(2, "another sweep: workload: the folder has gradients ");
-    let provenance = sweep.read("out/provenance.json").replace("\"schema\": 8", "\"schema\": 0");
+    let provenance = sweep.read("out/provenance.json").replace("\"schema\": 9", "\"schema\": 0");
     fs::write(sweep.path("out/provenance.json"), provenance).unwrap();
     sweep
         .run(&["--resume"])
-        .says(2, "the folder is of schema 0, this kolo writes 8; resume it with");
+        .says(2, "the folder is of schema 0, this kolo writes 9; resume it with");
     assert_eq!(sweep.read("out/samples.csv"), samples);
     let nothing = Sweep::new(&[]);
     nothing.run(&["--resume"]).says(2, "out: no provenance.json, so there is no run to resume");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tune::answer::Ratio;
@@ -198,6 +198,11 @@ def init():
     if "HANG" in os.environ:
         import time
         time.sleep(60)
+    if "SHUT_DOWN" in os.environ:
+        import atexit, time
+        atexit.register(time.sleep, 60)
+def fail():
+    if "SHUT_DOWN" in os.environ: raise RuntimeError("Horovod has been shut down")
 def shutdown(): pass
 def rank(): return 0
 def local_rank(): return 0
@@ -212,10 +217,12 @@ class Compression:
 def allreduce_async_(tensor, name, op):
     log(name)
     if "WRONG" in os.environ: tensor.data = 7
+    fail()
     return tensor
 def grouped_allreduce_async_(tensors, name, op, prescale_factor, postscale_factor):
     log((len(tensors), prescale_factor, postscale_factor))
     for tensor in tensors: tensor.data = 7 if "WRONG" in os.environ else tensor.data
+    fail()
     return tensors
 def synchronize(handle): return handle
 def poll(handle): return True
@@ -264,6 +271,19 @@ fn the_script_measures_every_setting_in_every_block() {
     assert_eq!(count("(2, 0.5, 2.0)"), blocks_of_steps, "one group after three passes: {log}");
 }
 
+/// Autotune with the stubs in `folder`, and a log of two settings.
+fn autotune(folder: &Path) -> Command {
+    let [confirm, log] = ["confirm.py", "autotune.csv"].map(|name| folder.join(name));
+    fs::write(&confirm, script(4)).unwrap();
+    let tried =
+        "cache_enabled,cycle_time_ms,tensor_fusion_threshold,score\n1,5,64,1.5\n0,2.5,8,2\n";
+    fs::write(&log, tried).unwrap();
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../against/src/autotune.py");
+    let mut python = Command::new("python3");
+    python.arg(program).args([&confirm, &log]).args(["5000", "float32"]).env("PYTHONPATH", folder);
+    python
+}
+
 /// Horovod's autotune replays the steps of the same script until its log stands still.
 #[test]
 fn autotune_replays_the_steps_until_its_log_stands_still() {
@@ -272,20 +292,7 @@ fn autotune_replays_the_steps_until_its_log_stands_still() {
     }
     let folder = tempfile::tempdir().unwrap();
     fake_horovod(folder.path());
-    let confirm = folder.path().join("confirm.py");
-    fs::write(&confirm, script(4)).unwrap();
-    let log = folder.path().join("autotune.csv");
-    let tried =
-        "cache_enabled,cycle_time_ms,tensor_fusion_threshold,score\n1,5,64,1.5\n0,2.5,8,2\n";
-    fs::write(&log, tried).unwrap();
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../against/src/autotune.py");
-    let output = Command::new("python3")
-        .arg(program)
-        .args([&confirm, &log])
-        .args(["5000", "float32"])
-        .env("PYTHONPATH", folder.path())
-        .output()
-        .unwrap();
+    let output = autotune(folder.path()).output().unwrap();
     let printed = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report = printed.lines().find_map(|line| line.strip_prefix(REPORT)).unwrap();
@@ -337,6 +344,28 @@ fn a_block_that_fails_has_a_reason_and_no_row() {
         assert_eq!(printed.matches(reason).count(), 3, "{printed}");
         assert!(text(&output.stderr).ends_with("no block has a result\n"));
     }
+}
+
+/// Horovod waits for other ranks when a rank ends. That of a rank whose background thread has failed waits for ever.
+#[test]
+fn a_rank_that_fails_ends_at_once() {
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fake_horovod(folder.path());
+    let shut_down = ["--launcher", "env SHUT_DOWN=1", "--blocks", "1", "--timeout", "50"];
+    let output = run(folder.path(), &shut_down);
+    let printed = text(&output.stdout);
+    let reason =
+        "exit status 1 and no report; its last line: RuntimeError: Horovod has been shut down";
+    assert_eq!(printed.matches(reason).count(), 3, "{printed}");
+    let start = Instant::now();
+    let output = autotune(folder.path()).env("SHUT_DOWN", "1").output().unwrap();
+    let said = text(&output.stderr);
+    assert!(said.ends_with("RuntimeError: Horovod has been shut down\n"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(start.elapsed() < Duration::from_secs(50));
 }
 
 #[test]

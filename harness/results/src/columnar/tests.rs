@@ -116,6 +116,7 @@ mod with {
             packing_us: 4.0,
             reduction_us: Some(1.5),
             until_cycle_us: None,
+            ended_s: Some(1795789717.125),
             compression_us: 5.25,
             aggregation_us: -0.0,
             cycles: 6,

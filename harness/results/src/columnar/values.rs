@@ -24,12 +24,14 @@ pub enum Kind {
 impl Kind {
     /// What a column of samples or messages holds, by its name, and whether a field of it may be empty.
     pub fn named(name: &str) -> (Kind, bool) {
-        let is_optional =
-            matches!(name, "device_us" | "cpu_share" | "reduction_us" | "until_cycle_us");
+        let is_optional = matches!(
+            name,
+            "device_us" | "cpu_share" | "reduction_us" | "until_cycle_us" | "ended_s"
+        );
         let kind = match name {
             "case" | "first_wrong" => Kind::Text,
             "checked" => Kind::Truth,
-            "cpu_share" => Kind::Number,
+            "cpu_share" | "ended_s" => Kind::Number,
             name if name.ends_with("_us") => Kind::Number,
             _ => Kind::Whole,
         };

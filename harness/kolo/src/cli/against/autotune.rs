@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use against::agenda::{Agenda, Next};
 use against::block::BlockRow;
+use against::counted::Distance;
 use against::host_times;
 use against::kolo::Kolo;
 use against::plan::Plan;
@@ -22,7 +23,8 @@ use results::record::csv_bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Common, Scratch};
+use super::Common;
+use super::scratch::Scratch;
 use crate::cli::printed::Printed;
 use crate::cli::{Exit, usage};
 
@@ -77,14 +79,14 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
             case.name
         )));
     }
-    let mut kolo = Kolo::new(program.clone(), launcher.clone(), &scratch.0).map_err(usage)?;
-    let mut horovod = common.horovod(&plan, &launcher, &scratch.0)?.staying();
+    let mut kolo = Kolo::new(program.clone(), launcher.clone(), scratch.path()).map_err(usage)?;
+    let mut horovod = common.horovod(&plan, &launcher, scratch.path())?.staying();
     plan.conditions = Common::conditions(&plan, &kolo, &horovod, &launcher);
     let (folder, mut provenance) = common.folder(&plan, "autotune")?;
     let report = |line: String| eprintln!("{line}");
     let own = &mut |plan: &_, origin, host| kolo.loop_times(plan, origin, host);
     host_times::measure(&mut plan, &mut horovod, own, &folder, report).map_err(usage)?;
-    let tune = KoloTune { program, launcher, scratch: scratch.0.clone() };
+    let tune = KoloTune { program, launcher, scratch: scratch.path().into() };
     let steps = steps.map(|steps| steps as usize);
     let (mut answers, mut named, mut blocks) = (BTreeMap::new(), Vec::new(), Vec::new());
     let (mut agenda, mut is_waiting) = (Agenda::new(plan.origins.len()), false);
@@ -104,8 +106,8 @@ pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
                 is_waiting = false;
                 let run = Run::open(&plan, &folder)?;
                 let both = &answers[&plan.origins[origin].name];
-                let expected_ns = both.kolo.core_to_core_ns;
-                blocks = run.finish(&turns, expected_ns, &mut kolo, &mut horovod, report)?;
+                let distance = both.kolo.core_to_core_ns.map_or(Distance::Any, Distance::Ns);
+                blocks = run.finish(&turns, distance, &mut kolo, &mut horovod, report)?;
                 let again = regret::cases_to_run_again(&plan, origin, &named, both, &blocks);
                 agenda.measured(&plan, origin, again);
                 conclude(&folder, &plan, &named, &answers, &blocks)?;

@@ -95,9 +95,9 @@ fn what_was_measured_is_predicted() {
         2,
         "columns backward_ms are missing, and a simulation needs them; if another version",
     );
-    let old = rows.replace("\n8,step,", "\n0,step,");
+    let old = rows.replace("\n9,step,", "\n0,step,");
     std::fs::write(sweep.path("out/rows.csv"), old).unwrap();
-    predict("out").says(2, "its rows are of schema 0, this kolo reads 1 to 8; measure it again");
+    predict("out").says(2, "its rows are of schema 0, this kolo reads 1 to 9; measure it again");
     std::fs::write(sweep.path("out/rows.csv"), rows).unwrap();
     let machine = sweep.read("here.toml").replace("\nranks = 2\n", "\nranks = 1\n");
     let machine = machine.replace("ranks_per_socket = 2", "ranks_per_socket = 1");
