@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::found::{Found, MARGIN};
+use super::space::Space;
 use results::levels::segments;
 use results::nested::samples_for_one;
 use results::rank_tests::{Estimate, signed_rank};
@@ -96,7 +97,8 @@ pub enum Verdict {
     Change,
     /// It seems faster by more than the margin, but its interval, or the one promised for Horovod, includes a ratio of 1.
     Lean,
-    /// It cannot be distinguished from the defaults, is slower, or gains too little: keep them.
+    /// It cannot be distinguished from the defaults, is slower, or gains too little, or it gives up the cache or fusion for
+    /// a gain that is not sure: keep them.
     Keep,
     /// No conclusion.
     Unknown,
@@ -190,9 +192,36 @@ impl Answer {
         }
     }
 
+    /// The answer of a search; `after` takes into account what else is known of one. A setting that gives up the cache
+    /// or fusion is recommended only if its gain is sure. Otherwise the fastest compared setting that keeps both is, if it
+    /// gains anything; or the default is kept.
+    pub fn of_search(
+        found: &Found,
+        space: &Space,
+        after: impl Fn(Answer) -> Answer,
+    ) -> Option<Answer> {
+        let &default = space.defaults.first()?;
+        let &choice = found.best.first()?;
+        let answer = after(Answer::of_choice(found, choice, default)?);
+        if answer.verdict != Verdict::Lean || !space.gives_up(choice) {
+            return Some(answer);
+        }
+        let keeps_both = |(other, _): &(&usize, &Ratio)| {
+            **other != default && !space.gives_up(**other) && !found.failed.contains_key(other)
+        };
+        let others = answer.others.iter().filter(keeps_both);
+        let fastest =
+            others.min_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio)).map(|(&other, _)| other);
+        let instead = fastest.and_then(|it| Answer::of_choice(found, it, default)).map(after);
+        instead.filter(Answer::changes).or(Some(Answer { verdict: Verdict::Keep, ..answer }))
+    }
+
     /// None if nothing was chosen, or too few rounds were measured.
     pub fn of(found: &Found, default: usize) -> Option<Answer> {
-        let &choice = found.best.first()?;
+        Answer::of_choice(found, *found.best.first()?, default)
+    }
+
+    fn of_choice(found: &Found, choice: usize, default: usize) -> Option<Answer> {
         let times = |setting: usize| -> Vec<f64> {
             found.fresh.iter().filter_map(|round| round.get(&setting).copied()).collect()
         };
@@ -319,6 +348,37 @@ mod tests {
         let unsure = Ratio { ratio: 1.0, low: 0.9, high: 1.1 };
         let kept = Answer::of(&found(&kept), 0).unwrap().after_promise(Some(unsure));
         assert_eq!(kept.verdict, Verdict::Keep);
+    }
+
+    /// Setting 1 gives up the cache, setting 2 differs from the default in one value.
+    fn space() -> Space {
+        Space {
+            points: Vec::new(),
+            defaults: vec![0],
+            always: vec![0],
+            changes: vec![0, 101, 1],
+            scaling: vec![None, Some(0), None],
+        }
+    }
+
+    #[test]
+    fn the_cache_is_given_up_only_for_a_sure_gain() {
+        let concluded = |rounds: &[[f64; 3]], promised_low: f64| {
+            let promised = Ratio { ratio: 1.2, low: promised_low, high: 1.4 };
+            let after = |answer: Answer| match answer.choice {
+                1 => answer.after_promise(Some(promised)),
+                _ => answer,
+            };
+            let answer = Answer::of_search(&found(rounds), &space(), after).unwrap();
+            (answer.choice, answer.verdict)
+        };
+        let slower = [[1.2, 1.0, 1.1], [1.25, 1.02, 1.12], [1.19, 1.0, 1.1], [1.22, 1.01, 1.11]];
+        assert_eq!(concluded(&slower, 1.01), (1, Verdict::Change));
+        assert_eq!(concluded(&slower, 0.99), (2, Verdict::Change), "the one that keeps it");
+        let useless = slower.map(|[default, choice, _]| [default, choice, default]);
+        assert_eq!(concluded(&useless, 0.99), (1, Verdict::Keep));
+        let unsure = [[1.1, 1.0, 1.3], [1.0, 1.0, 1.1], [1.12, 1.0, 1.1], [1.0, 1.0, 1.2]];
+        assert_eq!(concluded(&unsure, 1.01), (1, Verdict::Keep), "not sure in the engine itself");
     }
 
     #[test]

@@ -234,6 +234,11 @@ impl Report<'_> {
             (Verdict::Keep, None) => format!(
                 "Keep {reference}: nothing that was measured is better ({step_ms:.1} ms a step)."
             ),
+            (Verdict::Keep, Some(ratio)) if ratio.ratio > 1.0 + MARGIN => format!(
+                "Keep {reference}: the best candidate, {name}, saves {saves} of a step, but the interval includes 0, and \
+                 without the cache or fusion every rank adds work to the negotiation. Compare both settings in Horovod \
+                 (--confirm-script)."
+            ),
             (Verdict::Keep, Some(ratio)) if ratio.low > 1.0 => format!(
                 "Keep {reference}: the best candidate, {name}, saves {saves} of a step, less than the \
                  {:.0} % that make a change worth while.",

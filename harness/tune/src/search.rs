@@ -44,9 +44,6 @@ const FINAL_ROUNDS: usize = 8;
 /// Settings whose step times differ by at most this share are as good as each other.
 pub(super) const TIE: f64 = MARGIN / 4.0;
 
-/// The choice, and those that might have been it, which the answer is drawn from.
-const RIVALS: usize = 2;
-
 /// More settings than the choice and the default are compared only if there are so many rounds: the interval of the gain
 /// comes first.
 const ROUNDS_WITH_OTHERS: usize = 16;
@@ -176,8 +173,8 @@ impl Found {
         let Some(&choice) = self.best.first() else { return Ok(()) };
         let defaults =
             task.defaults.iter().copied().filter(|default| self.blocks.contains_key(default));
-        let rivals = self.best.iter().take(RIVALS).copied();
-        let settings = compared(choice, defaults.chain(rivals), surface.blocks_left());
+        let rival = self.rival(task, choice);
+        let settings = compared(choice, defaults.chain(rival), surface.blocks_left());
         let is_sure = |rounds: &[BTreeMap<usize, f64>], other: usize| {
             Ratio::of_rounds(&paired(rounds, other, choice))
                 .is_some_and(|ratio| (ratio.high / ratio.low).sqrt() <= 1.0 + SURE)
@@ -233,6 +230,16 @@ impl Found {
             task.changes[a].cmp(&task.changes[b]).then(octaves(b).total_cmp(&octaves(a)))
         });
         choice.into_iter().for_each(|choice| self.put_first(choice));
+    }
+
+    /// The next best setting after the choice. If the choice gives up the cache or fusion, the next best one that keeps both,
+    /// which is recommended if the gain of the choice is not sure.
+    fn rival(&self, task: &Task, choice: usize) -> Option<usize> {
+        let keeps_both = |setting: usize| task.changes[setting] < DOES_NOT_SCALE;
+        let mut others = self.best.iter().copied().filter(|&other| other != choice);
+        others.find(|other| {
+            keeps_both(choice) || keeps_both(*other) && !task.defaults.contains(other)
+        })
     }
 
     /// Whole rounds, as long as more blocks are left than `until` and they are not `enough`. `wait` is called before each with

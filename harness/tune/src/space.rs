@@ -329,6 +329,11 @@ impl Space {
         space
     }
 
+    /// Whether this setting gives up the cache or fusion, which the first default has.
+    pub fn gives_up(&self, setting: usize) -> bool {
+        self.changes[setting] >= DOES_NOT_SCALE
+    }
+
     /// The search of these settings, with a model's expectation.
     pub fn task<'t>(&'t self, predict: &'t Predict<'t>) -> Task<'t> {
         let Space { points, always, defaults, changes, scaling } = self;

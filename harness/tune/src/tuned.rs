@@ -79,12 +79,14 @@ impl Tuned {
         }
         let rows = surface.finish(&found.failed)?;
         let answer = space.defaults.first().and_then(|&default| {
-            let answer = Answer::of(&found, default)?.after_change(default, change);
-            let promised = answer.others.get(&default).and_then(|ratio| {
-                let exposed = exposed(fresh.get(&answer.choice), &answer, ratio);
-                Some(grid.fidelity()?.for_horovod(ratio, exposed))
-            });
-            Some(answer.after_promise(promised))
+            Answer::of_search(&found, space, |answer| {
+                let answer = answer.after_change(default, change);
+                let promised = answer.others.get(&default).and_then(|ratio| {
+                    let exposed = exposed(fresh.get(&answer.choice), &answer, ratio);
+                    Some(grid.fidelity()?.for_horovod(ratio, exposed))
+                });
+                answer.after_promise(promised)
+            })
         });
         Ok(Tuned { found, answer, rows, fresh, blocks, steps_per_block, seconds, unsteady, lost })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -304,9 +305,22 @@ impl Job<'_> {
     }
 
     fn state(&self) -> Result<String, Failure> {
-        let shown = self.cluster.slurm(&["scontrol", "--oneliner", "show", "job", &self.id])?;
+        let shown = self.shown()?;
         let state = shown.split_whitespace().find_map(|word| word.strip_prefix("JobState="));
         Ok(state.ok_or("scontrol tells no state")?.to_string())
+    }
+
+    /// What `scontrol` shows of the job. A client that writes to a connection that the controller
+    /// has closed ends by SIGPIPE, and is started again, twice at most.
+    fn shown(&self) -> Result<String, Failure> {
+        let words = ["scontrol", "--oneliner", "show", "job", &self.id];
+        for _ in 0..2 {
+            let output = self.cluster.command(&words).output()?;
+            if output.status.signal() != Some(Signal::SIGPIPE as i32) {
+                return said(&words, output);
+            }
+        }
+        self.cluster.slurm(&words)
     }
 
     fn failure(&self, problem: &str) -> Failure {

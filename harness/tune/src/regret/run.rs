@@ -88,7 +88,7 @@ impl Run {
         (times, best): (&BTreeMap<usize, f64>, usize),
     ) -> Option<Run> {
         let default = space.defaults[0];
-        let answer = Answer::of(found, default);
+        let answer = Answer::of_search(found, space, |answer| answer);
         let verdict = answer.as_ref().map_or(Verdict::Unknown, |answer| answer.verdict);
         // Without a word to the contrary the defaults stay.
         let chosen = match &answer {

@@ -306,6 +306,27 @@ mod tests {
     }
 
     #[test]
+    fn a_probable_gain_does_not_give_up_fusion() {
+        let grid = grid();
+        let mut tuned = tuned(&grid, Verdict::Keep);
+        let answer = tuned.answer.as_mut().unwrap();
+        answer.others.values_mut().for_each(|ratio| ratio.low = 0.99);
+        let report = Report {
+            grid: &grid,
+            tuned: &tuned,
+            reference: "default",
+            larger: None,
+            is_last: true,
+        };
+        let text = report.text();
+        assert!(text.contains("Keep default: the best candidate, no fusion, "), "{text}");
+        let reason = "but the interval includes 0, and without the cache or fusion every rank adds work to the \
+                      negotiation. Compare both settings in Horovod (--confirm-script).";
+        assert!(text.contains(reason), "{text}");
+        assert_eq!(report.yaml(), None);
+    }
+
+    #[test]
     fn the_conclusion_has_the_words_of_the_text() {
         let mut grid = grid();
         grid.plan.cases[0].placement.emulated = true;

@@ -239,6 +239,19 @@ fn of_few_blocks_most_compare_the_choice_with_the_default() {
     assert_eq!(find(&times, 0.03, 1, 200, None).fresh[0].len(), 3, "and with the next best");
 }
 
+/// Every setting is faster without the cache.
+#[test]
+fn a_choice_without_the_cache_is_compared_with_one_that_keeps_it() {
+    let mut times: Vec<f64> = valley()[..48].to_vec();
+    times.extend(times.clone().iter().map(|time| 0.9 * time));
+    for seed in 0..10 {
+        let found = find(&times, 0.01, seed, 200, None);
+        let compared: Vec<usize> = found.fresh[0].keys().copied().collect();
+        let [0, keeps_it, without] = compared[..] else { panic!("{compared:?}") };
+        assert!(keeps_it < 48 && without == found.best[0] && without >= 48, "{compared:?}");
+    }
+}
+
 #[test]
 fn failing_settings_are_left_out_and_reported() {
     let times = valley();
