@@ -206,6 +206,11 @@ impl Plan {
         self.step_time_of(self.config.times())
     }
 
+    /// A training step in this world, without communication.
+    pub fn step_time_on(&self, topology: &Topology) -> Duration {
+        self.step_time_of(self.config.times_on(topology))
+    }
+
     fn step_time_of(&self, times: StepTimes) -> Duration {
         let StepTimes { forward, backward, optimizer, .. } = times;
         let passes = self.config.framework.backward_passes_per_step as u32;
@@ -416,7 +421,7 @@ impl Plan {
         let size = self.elements * self.config.wire().size_bytes();
         let ranks = planned.case.topology.ranks();
         let moved = 4.0 * (ranks * size) as f64 / (16e9 * cores().min(ranks) as f64);
-        let step = self.step_time_of(self.config.times_on(&planned.case.topology));
+        let step = self.step_time_on(&planned.case.topology);
         let step = step + Duration::from_secs_f64(moved);
         step * (measure.warmup_steps + measure.steps_per_block + 1) as u32
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use results::core_to_core::are_alike;
 use statrs::distribution::{ContinuousCDF, Normal};
 
+use super::answer::Ratio;
 use super::search::{FINALISTS, Task};
 use super::surface::{BlockError, Observed};
 
@@ -205,7 +206,7 @@ impl Found {
     /// Settings that scale better than one of the best, and were not measured.
     pub(super) fn scaling_twins(&self, task: &Task) -> Vec<usize> {
         let best = self.best.iter().take(FINALISTS);
-        let twins = best.filter_map(|&without| task.scaling[without]);
+        let twins = best.flat_map(|&without| task.scaling_twins(without));
         twins.filter(|twin| !self.blocks.contains_key(twin)).collect()
     }
 
@@ -242,14 +243,19 @@ impl Found {
         // Nobody gives up the cache or fusion unless it was compared with one that keeps it.
         for without in good.clone() {
             let is_good = |twin: &usize| {
-                self.blocks.contains_key(twin) && self.expected_s[*twin] <= enough * (1.0 + MARGIN)
+                let twin_s = self.expected_s[*twin];
+                let ratio = twin_s / self.expected_s[best];
+                let ratio = Ratio { ratio, low: ratio, high: ratio };
+                let steps_s = [self.expected_s[best], twin_s];
+                self.blocks.contains_key(twin)
+                    && (twin_s <= enough * (1.0 + MARGIN)
+                        || (task.for_horovod)(&ratio, steps_s).is_tie())
             };
-            let twin = task.scaling[without].filter(is_good);
-            if let Some(twin) = twin.filter(|twin| !good.contains(twin)) {
-                let place = good.iter().position(|&at| at == without).map_or(0, |at| at + 1);
-                good.insert(place, twin);
-                good.truncate(FINALISTS);
-            }
+            let twins = task.scaling_twins(without).filter(is_good);
+            let twins: Vec<usize> = twins.filter(|twin| !good.contains(twin)).collect();
+            let place = good.iter().position(|&at| at == without).map_or(0, |at| at + 1);
+            good.splice(place..place, twins);
+            good.truncate(FINALISTS);
         }
         good.into_iter().rev().for_each(|finalist| self.put_first(finalist));
     }

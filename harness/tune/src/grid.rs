@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::answer::LEAST_ROUNDS;
+use super::answer::{LEAST_ROUNDS, Ratio};
 use super::fidelity::Fidelity;
-use super::search::{Predict, Task};
+use super::search::{ForHorovod, Predict, Task};
 use super::space::{Present, Space};
 use measure::plan::{Plan, UnsupportedCase};
 use thiserror::Error;
@@ -64,6 +64,16 @@ impl Grid {
         self.is_for_horovod().then(|| Fidelity::of(are_sharing()))
     }
 
+    /// The ratio of the step times of two settings, with the interval that holds for Horovod; the times are in seconds. As it is
+    /// if nothing is recommended for Horovod.
+    pub fn for_horovod(&self, ratio: &Ratio, steps_s: [f64; 2]) -> Ratio {
+        let Some(fidelity) = self.fidelity() else { return *ratio };
+        let topology = self.plan.cases.first().map(|planned| &planned.case.topology);
+        let computation = topology.map_or(Duration::ZERO, |it| self.plan.step_time_on(it));
+        let exposed = steps_s.map(|step_s| (1.0 - computation.as_secs_f64() / step_s).max(0.0));
+        fidelity.for_horovod(ratio, exposed)
+    }
+
     /// The place of a setting among all cases.
     pub fn index(&self, setting: usize) -> usize {
         self.index[setting]
@@ -86,8 +96,12 @@ impl Grid {
     }
 
     /// The search task of this grid.
-    pub fn task<'t>(&'t self, predict: &'t Predict<'t>) -> Task<'t> {
-        self.space.task(predict)
+    pub fn task<'t>(
+        &'t self,
+        predict: &'t Predict<'t>,
+        for_horovod: &'t ForHorovod<'t>,
+    ) -> Task<'t> {
+        self.space.task(predict, for_horovod)
     }
 
     /// A guess at the time of its longest block.

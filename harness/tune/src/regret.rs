@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use self::noisy::Noisy;
+use super::answer::Ratio;
 use super::found::{Blocks, Found};
 use super::model::{expected, training_job};
 use super::search::search;
@@ -269,7 +270,8 @@ impl Known {
         noise.set_stream(1);
         let mut noisy = Noisy::new(self, config, noise);
         let predict = |blocks: &Blocks| expected(&self.plan, blocks, self.truth.blocking);
-        let task = self.space.task(&predict);
+        let as_it_is = |ratio: &Ratio, _| *ratio;
+        let task = self.space.task(&predict, &as_it_is);
         let found = search(&task, &mut noisy, &mut random).expect("nothing is written");
         self.row(config, seed, &found, noisy.used)
     }

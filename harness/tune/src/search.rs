@@ -15,6 +15,7 @@
 //! faster or slower than in most do not count.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -58,6 +59,9 @@ const SURE: f64 = MARGIN / 8.0;
 /// Step time in seconds that a model expects of each setting, from blocks of some.
 pub type Predict<'t> = dyn Fn(&Blocks) -> Vec<f64> + 't;
 
+/// The ratio of the step times of two settings, with the interval that holds for Horovod; the times are in seconds.
+pub type ForHorovod<'t> = dyn Fn(&Ratio, [f64; 2]) -> Ratio + 't;
+
 /// The task of a search.
 pub struct Task<'t> {
     /// Positions of the settings.
@@ -72,6 +76,15 @@ pub struct Task<'t> {
     pub scaling: &'t [Option<usize>],
     /// The model.
     pub predict: &'t Predict<'t>,
+    /// To give up the cache or fusion, a setting must also be faster in Horovod.
+    pub for_horovod: &'t ForHorovod<'t>,
+}
+
+impl Task<'_> {
+    /// One like this setting that has the cache; one like that one that has fusion, too.
+    pub(super) fn scaling_twins(&self, setting: usize) -> impl Iterator<Item = usize> {
+        iter::successors(self.scaling[setting], |&twin| self.scaling[twin])
+    }
 }
 
 /// Searches, chooses, and compares the choice with the defaults, within the budget.
@@ -219,10 +232,14 @@ impl Found {
             let noise = (2.0 * deviation).clamp(MARGIN, 2.0 * MARGIN);
             let margin = if scales_better { noise } else { TIE };
             let enough = rounds.len() as f64 * margin.ln_1p();
+            let steps_s = [fastest, setting].map(|it| (total(it) / rounds.len() as f64).exp());
+            let is_tie = |ratio: Ratio| match scales_better {
+                true => (task.for_horovod)(&ratio, steps_s).is_tie(),
+                false => ratio.is_tie() && ratio.ratio <= 1.0 + MARGIN,
+            };
             setting == fastest
                 || total(setting) <= total(fastest) + enough
-                || Ratio::of(&pairs)
-                    .is_some_and(|it| it.is_tie() && (scales_better || it.ratio <= 1.0 + MARGIN))
+                || Ratio::of(&pairs).is_some_and(is_tie)
         };
         let tied = finalists.iter().filter(ties);
         let octaves = |setting: usize| task.points[setting].threshold_octaves;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::found::Point;
-use super::search::{Predict, Task};
+use super::search::{ForHorovod, Predict, Task};
 use measure::back_ends;
 use measure::config::{Axes, Case, Config};
 use measure::plan::Plan;
@@ -334,10 +334,14 @@ impl Space {
         self.changes[setting] >= DOES_NOT_SCALE
     }
 
-    /// The search of these settings, with a model's expectation.
-    pub fn task<'t>(&'t self, predict: &'t Predict<'t>) -> Task<'t> {
+    /// The search of these settings, with a model's expectation, and with the interval of a ratio that holds for Horovod.
+    pub fn task<'t>(
+        &'t self,
+        predict: &'t Predict<'t>,
+        for_horovod: &'t ForHorovod<'t>,
+    ) -> Task<'t> {
         let Space { points, always, defaults, changes, scaling } = self;
-        Task { points, always, defaults, changes, scaling, predict }
+        Task { points, always, defaults, changes, scaling, predict, for_horovod }
     }
 
     fn count_changes(&mut self, plan: &Plan) {

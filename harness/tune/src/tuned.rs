@@ -55,7 +55,9 @@ impl Tuned {
         let mut surface = Measured::new(grid, site, budget);
         // Over MPI and on threads a cycle ends with its messages.
         let predict = |blocks: &Blocks| expected(plan, blocks, true);
-        let found = search(&grid.task(&predict), &mut surface, &mut plan.random(0, 0))?;
+        let for_horovod = |ratio: &Ratio, steps_s| grid.for_horovod(ratio, steps_s);
+        let task = grid.task(&predict, &for_horovod);
+        let found = search(&task, &mut surface, &mut plan.random(0, 0))?;
         let (blocks, seconds) = (surface.measured(), surface.seconds());
         let measure = &plan.config.measure;
         let steps_per_block = measure.warmup_steps + measure.steps_per_block;
