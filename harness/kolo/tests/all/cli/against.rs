@@ -67,6 +67,10 @@ fn what_horovod_cannot_run_is_refused() {
 #[cfg(feature = "mpi")]
 #[test]
 fn a_signal_that_ends_a_comparison_leaves_no_folder() {
+    // The default build refuses before it has a folder.
+    if !build::has_mpi() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let [python, begun, scratch] = ["python", "begun", "tmp"].map(|name| folder.path().join(name));
     std::fs::write(&python, "#!/bin/sh\ntouch begun\nexec sleep 60\n").unwrap();
