@@ -23,7 +23,7 @@ use rand_chacha::ChaCha8Rng;
 use super::answer::{Ratio, paired};
 use super::calm::{Calm, Round};
 use super::found::{Blocks, Found, MARGIN, Point};
-use super::space::DOES_NOT_SCALE;
+use super::space::{DOES_NOT_SCALE, give_up};
 use super::surface::Surface;
 use results::error::RecordError;
 
@@ -252,7 +252,7 @@ impl Found {
     /// The next best setting after the choice. If the choice gives up the cache or fusion, the next best one that keeps both,
     /// which is recommended if the gain of the choice is not sure.
     fn rival(&self, task: &Task, choice: usize) -> Option<usize> {
-        let keeps_both = |setting: usize| task.changes[setting] < DOES_NOT_SCALE;
+        let keeps_both = |setting: usize| !give_up(task.changes[setting]);
         let mut others = self.best.iter().copied().filter(|&other| other != choice);
         others.find(|other| {
             keeps_both(choice) || keeps_both(*other) && !task.defaults.contains(other)

@@ -239,6 +239,11 @@ pub struct Space {
 /// never chosen where another setting is as good.
 pub(super) const DOES_NOT_SCALE: u32 = 100;
 
+/// Whether so many changes give up the cache or fusion, which the default has.
+pub(super) fn give_up(changes: u32) -> bool {
+    changes >= DOES_NOT_SCALE
+}
+
 /// Changes from a default to another setting: one for each variable that differs.
 fn changes(default: &Case, case: &Case) -> u32 {
     let is_without = |plane: &str| plane == UNCACHED;
@@ -331,7 +336,7 @@ impl Space {
 
     /// Whether this setting gives up the cache or fusion, which the first default has.
     pub fn gives_up(&self, setting: usize) -> bool {
-        self.changes[setting] >= DOES_NOT_SCALE
+        give_up(self.changes[setting])
     }
 
     /// The search of these settings, with a model's expectation, and with the interval of a ratio that holds for Horovod.
