@@ -20,6 +20,7 @@
 //! | [`resident`] | ranks that stay for many blocks, and are stopped in between |
 //! | [`run`] | the blocks of a plan in their order, each recorded as it ends |
 //! | [`counted`] | the steps of a block that count, where processors move |
+//! | [`rounds`] | which blocks of a case are compared, and which cases need further rounds |
 //! | [`block`] | the row of a block |
 //! | [`comparison`] | what the blocks of all cases say |
 //! | [`report`] | the same as text |
