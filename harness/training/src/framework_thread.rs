@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use transports::memory::Memory;
 use workloads::replay::{HostCosts, StepTimes, releases};
 
 use crate::gradients::Gradients;
+use crate::handles::Handles;
 use crate::host_work::work;
 use crate::job::Job;
 use crate::occupy::Occupied;
@@ -36,8 +37,6 @@ pub enum Command {
         /// How many.
         steps: usize,
     },
-    /// The results of a message, or gradients that were refused.
-    TakeBack(Vec<(TensorId, Memory)>),
 }
 
 /// What the thread reports, in the order in which it happens.
@@ -75,6 +74,8 @@ pub struct FrameworkThread<'a> {
     releases: Vec<(Duration, TensorId)>,
     commands: Receiver<Command>,
     events: Sender<Event>,
+    /// Results of the loop, which holds this, too, until it ends.
+    handles: Arc<Handles>,
     /// Gradients that were handed over, over all steps.
     handed_over: Arc<AtomicUsize>,
 }
@@ -86,11 +87,19 @@ impl<'a> FrameworkThread<'a> {
         rank: Rank,
         gradients: Gradients,
         (commands, events): (Receiver<Command>, Sender<Event>),
-        handed_over: Arc<AtomicUsize>,
+        (handles, handed_over): (Arc<Handles>, Arc<AtomicUsize>),
     ) -> Self {
-        let optimizer = Optimizer::new(job);
-        let releases = releases(job.workload, job.times);
-        FrameworkThread { job, rank, gradients, optimizer, releases, commands, events, handed_over }
+        FrameworkThread {
+            job,
+            rank,
+            gradients,
+            optimizer: Optimizer::new(job),
+            releases: releases(job.workload, job.times),
+            commands,
+            events,
+            handles,
+            handed_over,
+        }
     }
 
     /// Obeys until the loop ends; gives the gradients back.
@@ -102,7 +111,6 @@ impl<'a> FrameworkThread<'a> {
                     self.report(Event::Filled)
                 }
                 Command::Run { start, steps } => self.run_steps(start, steps),
-                Command::TakeBack(_) => unreachable!("results of a step belong to the step"),
             };
             if done.is_err() {
                 break;
@@ -155,34 +163,29 @@ impl<'a> FrameworkThread<'a> {
         Ok(())
     }
 
-    /// Takes back all results, those of gradients that never become ready included.
+    /// Takes back all results in the order in which gradients were handed over.
     fn synchronize(&mut self) -> Result<(), LoopEnded> {
-        let mut left = self.job.workload.gradients.len();
-        while left > 0 {
-            let Command::TakeBack(results) = self.next_results()? else {
-                unreachable!("the step runs");
-            };
-            left -= results.len();
-            for (gradient, memory) in results {
-                self.gradients.travelling()[gradient] = memory;
-                work(self.job.times.host.take_back);
-                self.optimizer.give_back(gradient, &mut self.gradients);
-            }
+        for index in 0..self.releases.len() {
+            let (_, gradient) = self.releases[index];
+            let memory = self.result(gradient)?;
+            self.gradients.travelling()[gradient] = memory;
+            work(self.job.times.host.take_back);
+            self.optimizer.give_back(gradient, &mut self.gradients);
         }
         Ok(())
     }
-}
 
-impl FrameworkThread<'_> {
-    /// The results of the next message. As Horovod's `WaitAndClear`, this offers its core to others in a loop: a sleeping
-    /// thread would have to be woken up by the background loop, once for each message.
-    fn next_results(&self) -> Result<Command, LoopEnded> {
+    /// The result of a gradient. As Horovod's `WaitAndClear`, this offers its core to others in a loop: a sleeping thread
+    /// would have to be woken up by the background loop, once for each message.
+    fn result(&self, gradient: TensorId) -> Result<Memory, LoopEnded> {
         loop {
-            match self.commands.try_recv() {
-                Ok(command) => return Ok(command),
-                Err(TryRecvError::Empty) => yield_now(),
-                Err(TryRecvError::Disconnected) => return Err(LoopEnded),
+            if let Some(memory) = self.handles.poll(gradient) {
+                return Ok(memory);
             }
+            if Arc::strong_count(&self.handles) == 1 {
+                return Err(LoopEnded);
+            }
+            yield_now();
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod engine;
 pub mod fault;
 mod framework_thread;
 pub mod gradients;
+mod handles;
 mod host;
 mod host_work;
 pub mod job;

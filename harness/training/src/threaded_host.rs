@@ -17,6 +17,7 @@ use workloads::replay::releases;
 use crate::engine::RankMemory;
 use crate::framework_thread::{Command, Event, FrameworkThread};
 use crate::gradients::Gradients;
+use crate::handles::Handles;
 use crate::job::Job;
 use crate::messages::Messages;
 use crate::outcome::EngineError;
@@ -34,6 +35,7 @@ pub struct ThreadedHost<'scope, 'a> {
     rank: Rank,
     commands: Sender<Command>,
     events: Receiver<Event>,
+    handles: Arc<Handles>,
     /// Gradients that the thread has handed over, over all steps; and those that the loop has received.
     handed_over: Arc<AtomicUsize>,
     received: usize,
@@ -77,8 +79,9 @@ impl<'scope, 'a: 'scope> ThreadedHost<'scope, 'a> {
         let (commands, obeyed) = channel();
         let (reported, events) = channel();
         let handed_over = Arc::new(AtomicUsize::new(0));
-        let counted = handed_over.clone();
-        let thread = FrameworkThread::new(job, rank, gradients, (obeyed, reported), counted);
+        let handles = Arc::new(Handles::new(count));
+        let shared = (handles.clone(), handed_over.clone());
+        let thread = FrameworkThread::new(job, rank, gradients, (obeyed, reported), shared);
         let earlier_passes = job.framework.backward_passes_per_step as u32 - 1;
         let earlier = (job.times.forward + job.times.backward) * earlier_passes;
         ThreadedHost {
@@ -86,6 +89,7 @@ impl<'scope, 'a: 'scope> ThreadedHost<'scope, 'a> {
             rank,
             commands,
             events,
+            handles,
             handed_over,
             received: 0,
             thread: scope.spawn(|| thread.run()),
@@ -119,14 +123,14 @@ impl<'scope, 'a: 'scope> ThreadedHost<'scope, 'a> {
     /// The framework gets these gradients back.
     fn give_back(&mut self, tensors: &[TensorId]) {
         self.not_reduced -= tensors.len();
-        let memory = |&id: &TensorId| (id, std::mem::take(&mut self.travelling[id]));
-        let results = tensors.iter().map(memory).collect();
-        self.command(Command::TakeBack(results));
+        for &id in tensors {
+            self.handles.mark_done(id, std::mem::take(&mut self.travelling[id]));
+        }
     }
 
     /// The memory, to be used again.
     pub fn into_memory(self) -> RankMemory {
-        drop(self.commands);
+        drop((self.commands, self.handles));
         let gradients = self.thread.join().expect("the framework's thread panicked");
         let fusion_buffer = self.messages.into_fusion_buffer();
         RankMemory { gradients, fusion_buffer, ..RankMemory::default() }

@@ -255,9 +255,8 @@ class Gradients:
         for key in ["prescale_factor", "postscale_factor"]:
             if key in options:
                 self.reduction[key] = options[key]
-        # In warm-up steps: how long it takes to fetch a result that is there; and for each step, time on a core for work
-        # on gradients.
-        self.is_timed, self.take_back_us = True, []
+        # In warm-up steps: for each step, time on a core for work on gradients.
+        self.is_timed = True
         self.work_s = {"add": [], "cast": [], "cast_back": []}
         self.fill()
         # What each later backward pass adds.
@@ -314,14 +313,16 @@ class Gradients:
 
     def synchronize(self):
         for handle, group, contexts in self.handles:
-            done, begin = self.hvd.poll(handle) if self.is_timed else False, time.perf_counter()
             results = self.hvd.synchronize(handle)
-            if done:
-                self.take_back_us.append(1e6 * (time.perf_counter() - begin) / len(group))
             if self.compression is not self.hvd.Compression.none:
                 results = results if "groups" in self.options else [results]
                 self.work("cast_back", self.cast_back, group, results, contexts)
         self.begin()
+
+    def await_results(self):
+        """Sleeps until all results are there."""
+        while not all(self.hvd.poll(handle) for handle, _, _ in self.handles):
+            time.sleep(1e-3)
 
     def cast_back(self, group, results, contexts):
         for member, result, context in zip(group, results, contexts):
@@ -379,24 +380,28 @@ class Steps:
         return waits
 
     def thread_us(self, steps, at_once):
-        """This thread's time on a core: to wake up from a wait, and to hand over a gradient where nothing slows it down. The
-        latter is measured in further steps, in which all gradients are ready at once. The former is what it took from one wait
-        to the next besides, in the last steps. It is a median, since Linux also counts some of the time in which another
-        thread has the core."""
+        """This thread's time on a core: to wake up from a wait, to hand over a gradient, and to take back a result that is
+        there. The last two are those where nothing slows it down, of further steps in which all gradients are ready at once,
+        and results are taken back when all of them are there. Waking up is what it took from one wait to the next besides, in
+        the last steps. It is a median, since Linux also counts some of the time in which another thread has the core."""
         if at_once == 0:
-            return 0.0, 0.0
-        handing_over_s = []
+            return 0.0, 0.0, 0.0
+        handing_over_s, taking_back_s = [], []
         for _ in range(at_once):
             begin = time.thread_time()
             self.compute(0.0, 0.0)
             handing_over_s.append((time.thread_time() - begin) / len(GRADIENTS))
+            self.gradients.await_results()
+            begin = time.thread_time()
             self.gradients.synchronize()
+            taking_back_s.append((time.thread_time() - begin) / len(GRADIENTS))
         hand_over_s = statistics.median(handing_over_s)
         wake_s = [
             later - earlier - (ready - before) * hand_over_s
             for waits in self.waits[-steps:] for (earlier, before), (later, ready) in zip(waits, waits[1:])
         ]
-        return 1e6 * statistics.median(wake_s or [0.0]), 1e6 * at_best(handing_over_s)
+        wake_us = 1e6 * statistics.median(wake_s or [0.0])
+        return wake_us, 1e6 * at_best(handing_over_s), 1e6 * at_best(taking_back_s)
 
 
 def modules():
@@ -459,8 +464,7 @@ def block(arguments, torch, hvd, step, warmup, more):
     for _ in range(arguments.steps):
         times.append(step())
         ends_s.append(time.time())
-    wake_us, hand_over_us = step.thread_us(arguments.steps, arguments.at_once)
-    take_back_us = at_best(gradients.take_back_us)
+    wake_us, hand_over_us, take_back_us = step.thread_us(arguments.steps, arguments.at_once)
     gradients.fill()
     step()
     wrong = gradients.wrong()
@@ -477,8 +481,8 @@ def block(arguments, torch, hvd, step, warmup, more):
             # When the first step that warms up began, and the last one ended; when the first measured step began, and each
             # one ended.
             "steps_ms": slowest, "moments_s": [began_s, ends_s[-1]], "ends_s": ends_s,
-            # Of the thread that hands gradients over, if it was asked for them: its time on a core to wake up from a wait,
-            # and to hand over a gradient; and fetching a result. The last two where nothing slows it down.
+            # Of the thread that hands gradients over, if it was asked for them: its time on a core to wake up from a wait, to
+            # hand over a gradient, and to take back a result. The last two where nothing slows it down.
             "wake_us": wake_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
             # For a megabyte of gradients, its time on a core for adding and casting them.
             "add_mb_us": gradients.work_mb_us("add"), "cast_mb_us": gradients.work_mb_us("cast"),
