@@ -33,7 +33,7 @@ pub fn text(plan: &Plan, comparison: &Comparison) -> String {
         } = host;
         line(format!(
             "# {name}: the framework's thread takes {wake_us} us to wake up from a wait, {hand_over_us} us to hand over a \
-             gradient, and {take_back_us} us to fetch its result; with each gradient the loop is busy for \
+             gradient, and {take_back_us} us to take back its result; with each gradient the loop is busy for \
              {loop_gradient_us} us more than the engine's, and with each message for {loop_message_us} us; the framework has {framework_mib} MiB before gradients"
         ));
         let &Host { add_mb_us, cast_mb_us, cast_back_mb_us, .. } = host;
