@@ -30,13 +30,6 @@ print('PROBE ' + json.dumps({'horovod': horovod.__version__, 'torch': torch.__ve
 
 /// Times its loop.
 const LOOP_SCRIPT: &str = include_str!("loop_times.py");
-
-/// Times how the framework's thread takes back results.
-const TAKE_BACK_SCRIPT: &str = include_str!("take_back_time.py");
-
-/// How long one rank alone may take for a measurement.
-const ALONE_LIMIT: Duration = Duration::from_secs(120);
-
 /// Runs steps until its autotune has finished.
 const AUTOTUNE_SCRIPT: &str = include_str!("autotune.py");
 
@@ -143,6 +136,8 @@ struct Reported {
     wake_us: f64,
     #[serde(default)]
     hand_over_us: f64,
+    #[serde(default)]
+    take_back_us: f64,
     #[serde(default)]
     framework_mib: f64,
     #[serde(default)]
@@ -287,24 +282,9 @@ impl Horovod {
     ) -> Result<FrameworkTimes, BlockError> {
         let of_origin = || plan.cases.iter().filter(|case| case.origin == origin);
         let first = of_origin().next().expect("a configuration has a case");
-        let Reported { wake_us, hand_over_us, framework_mib: memory_mib, .. } =
+        let Reported { wake_us, hand_over_us, take_back_us, framework_mib: memory_mib, .. } =
             self.block(plan, first, of_origin().count(), AT_ONCE)?;
-        Ok(FrameworkTimes { wake_us, hand_over_us, memory_mib })
-    }
-
-    /// Time on a core of the framework's thread to take back a result while the loop marks others as done, in us, in a group
-    /// of one rank.
-    ///
-    /// # Errors
-    /// When the rank fails.
-    pub fn take_back_us(&self) -> Result<f64, BlockError> {
-        #[derive(Deserialize)]
-        struct TakeBackReport {
-            take_back_us: f64,
-        }
-        let words = [LOOP_GRADIENTS.to_string()];
-        let text = self.python("take_back_time.py", TAKE_BACK_SCRIPT, &words, 1, ALONE_LIMIT)?;
-        Ok(the_report::<TakeBackReport>(&text)?.take_back_us)
+        Ok(FrameworkTimes { wake_us, hand_over_us, take_back_us, memory_mib })
     }
 
     /// How long Horovod's loop is busy, in a group of one rank.
@@ -344,12 +324,13 @@ impl Horovod {
 
     /// Time on a core of the loop for each gradient, at a fusion threshold.
     fn loop_us(&self, threshold_bytes: usize) -> Result<f64, BlockError> {
+        const LIMIT: Duration = Duration::from_secs(120);
         #[derive(Deserialize)]
         struct LoopReport {
             gradient_us: f64,
         }
         let words = [LOOP_GRADIENTS, threshold_bytes].map(|number| number.to_string());
-        let text = self.python("loop_times.py", LOOP_SCRIPT, &words, 1, ALONE_LIMIT)?;
+        let text = self.python("loop_times.py", LOOP_SCRIPT, &words, 1, LIMIT)?;
         Ok(the_report::<LoopReport>(&text)?.gradient_us)
     }
 

@@ -11,12 +11,10 @@
 //! takes this time at the best, so what slows Horovod down slows it down, too ([`training`]'s `host_work.rs`).
 //!
 //! The framework's thread also wakes up from waits for gradients, and the caches are cold then. Handing over is measured in
-//! steps in which all gradients are ready at once. What the thread takes besides, from one wait to the next in steps of the
-//! configuration, is waking up. It is the median over waits, because Linux 6.18 counts some of the time in which a thread waits
-//! for a core as time on that core. Adding, casting and waking up are medians.
-//!
-//! Taking back a result is measured in a group of one rank, in which all gradients are in one message. The loop marks
-//! results as done faster than the thread takes them back, so the thread never waits for one, but the two share a lock.
+//! steps in which all gradients are ready at once, and taking back in the same steps, once the last result is there. What
+//! the thread takes besides, from one wait to the next in steps of the configuration, is waking up. It is the median over
+//! waits, because Linux 6.18 counts some of the time in which a thread waits for a core as time on that core. Adding,
+//! casting and waking up are medians.
 //!
 //! Memory counts, too. A process gets the smallest fragments of free memory first. In Horovod's process they go to Python and
 //! PyTorch, and gradients get pages that follow each other. MPI copies these faster.
@@ -64,8 +62,7 @@ pub fn measure(
         |origin: &Origin| times.contains_key(&origin.name) || origin.host != Host::default();
     let measured: Vec<usize> =
         (0..plan.origins.len()).filter(|&index| !is_known(&plan.origins[index])).collect();
-    let mut of_framework = vec![Vec::new(); plan.origins.len()];
-    let (mut take_back_us, mut of_loops) = (f64::INFINITY, Vec::new());
+    let (mut of_framework, mut of_loops) = (vec![Vec::new(); plan.origins.len()], Vec::new());
     for round in 1..=ROUNDS {
         for &index in &measured {
             let name = &plan.origins[index].name;
@@ -74,16 +71,18 @@ pub fn measure(
         }
         if let Some(&first) = measured.first() {
             report(format!("[{round}/{ROUNDS}] how long Horovod's loop and the engine's are busy"));
-            take_back_us = horovod.take_back_us()?.min(take_back_us);
-            let framework = FrameworkTimes::at_best(&of_framework[first]);
-            let host = besides(framework, take_back_us, LoopTimes::default(), WorkTimes::default());
+            let host = besides(
+                FrameworkTimes::at_best(&of_framework[first]),
+                LoopTimes::default(),
+                WorkTimes::default(),
+            );
             of_loops.push(horovod.loop_times()?.beyond(own(plan, first, host)?));
         }
     }
     for index in measured {
         let framework = FrameworkTimes::at_best(&of_framework[index]);
         let work = horovod.work_times(plan, index)?;
-        let host = besides(framework, take_back_us, LoopTimes::median_of(&of_loops), work);
+        let host = besides(framework, LoopTimes::median_of(&of_loops), work);
         times.insert(plan.origins[index].name.clone(), host);
     }
     for origin in &mut plan.origins {
@@ -109,18 +108,22 @@ pub struct FrameworkTimes {
     pub wake_us: f64,
     /// For each gradient: Horovod's call, and what the framework does around it.
     pub hand_over_us: f64,
+    /// For each gradient: taking back the result, and what the framework does around it.
+    pub take_back_us: f64,
     /// Memory of its process before that of gradients, without files.
     pub memory_mib: f64,
 }
 
 impl FrameworkTimes {
-    /// The shortest time of several blocks to hand over a gradient, and the median of what else they have.
+    /// The shortest times of several blocks for each gradient, and the median of what else they have.
     fn at_best(blocks: &[FrameworkTimes]) -> FrameworkTimes {
         let of = |us: fn(&FrameworkTimes) -> f64| blocks.iter().map(us);
         let [wake_us, memory_mib] = [of(|block| block.wake_us), of(|block| block.memory_mib)]
             .map(|values| median(values.collect()).unwrap_or_default());
-        let hand_over_us = of(|block| block.hand_over_us).reduce(f64::min).unwrap_or_default();
-        FrameworkTimes { wake_us, hand_over_us, memory_mib }
+        let [hand_over_us, take_back_us] =
+            [of(|block| block.hand_over_us), of(|block| block.take_back_us)]
+                .map(|times_us| times_us.reduce(f64::min).unwrap_or_default());
+        FrameworkTimes { wake_us, hand_over_us, take_back_us, memory_mib }
     }
 }
 
@@ -163,13 +166,8 @@ pub struct WorkTimes {
 }
 
 /// What the engine's threads do besides: `of_loop` is what Horovod's takes more than the engine's own.
-fn besides(
-    framework: FrameworkTimes,
-    take_back_us: f64,
-    of_loop: LoopTimes,
-    work: WorkTimes,
-) -> Host {
-    let FrameworkTimes { wake_us, hand_over_us, memory_mib } = framework;
+fn besides(framework: FrameworkTimes, of_loop: LoopTimes, work: WorkTimes) -> Host {
+    let FrameworkTimes { wake_us, hand_over_us, take_back_us, memory_mib } = framework;
     let LoopTimes { fused_us, alone_us } = of_loop;
     let rounded = |us: f64| (10.0 * us.max(0.0)).round() / 10.0;
     Host {
@@ -192,10 +190,14 @@ mod tests {
 
     #[test]
     fn the_engine_is_busy_with_what_its_own_loop_does_not_do() {
-        let framework = FrameworkTimes { wake_us: 41.26, hand_over_us: 10.0, memory_mib: 171.04 };
+        let framework = FrameworkTimes {
+            wake_us: 41.26,
+            hand_over_us: 10.0,
+            take_back_us: 1.32,
+            memory_mib: 171.04,
+        };
         let host = besides(
             framework,
-            1.32,
             LoopTimes { fused_us: 18.0, alone_us: 29.06 }
                 .beyond(LoopTimes { fused_us: 3.0, alone_us: 4.0 }),
             WorkTimes { add_us: 70.02, cast_us: 0.0, cast_back_us: 1.0 },
@@ -206,10 +208,10 @@ mod tests {
         assert_eq!((wake_us, hand_over_us, take_back_us), (41.3, 10.0, 1.3));
         assert_eq!(host.framework_mib, 171.0);
         assert_eq!((loop_gradient_us, loop_message_us), (15.0, 10.1));
-        let framework = FrameworkTimes { wake_us: -1.0, hand_over_us: 2.0, memory_mib: 0.0 };
-        let of_loop = LoopTimes { fused_us: -1.0, alone_us: -2.0 };
+        let framework =
+            FrameworkTimes { wake_us: -1.0, hand_over_us: 2.0, take_back_us: 0.0, memory_mib: 0.0 };
         assert_eq!(
-            besides(framework, 0.0, of_loop, WorkTimes::default()),
+            besides(framework, LoopTimes { fused_us: -1.0, alone_us: -2.0 }, WorkTimes::default()),
             Host { hand_over_us: 2.0, ..Host::default() }
         );
     }

@@ -319,6 +319,12 @@ class Gradients:
                 self.work("cast_back", self.cast_back, group, results, contexts)
         self.begin()
 
+    def await_results(self):
+        """Offers the core to others until the last result is there. Caches are then as cold as in a step that waits for it."""
+        last, _, _ = self.handles[-1]
+        while not self.hvd.poll(last):
+            os.sched_yield()
+
     def cast_back(self, group, results, contexts):
         for member, result, context in zip(group, results, contexts):
             self.tensors[member].set_(self.compression.decompress(result, context))
@@ -375,24 +381,28 @@ class Steps:
         return waits
 
     def thread_us(self, steps, at_once):
-        """This thread's time on a core: to wake up from a wait, and to hand over a gradient where nothing slows it down. The
-        latter is measured in further steps, in which all gradients are ready at once. The former is what it took from one wait
-        to the next besides, in the last steps. It is a median, since Linux also counts some of the time in which another
-        thread has the core."""
+        """This thread's time on a core: to wake up from a wait, to hand over a gradient, and to take back a result that is
+        there. The last two are those where nothing slows it down, of further steps in which all gradients are ready at once,
+        and results are taken back when the last one is there. Waking up is what it took from one wait to the next besides, in
+        the last steps. It is a median, since Linux also counts some of the time in which another thread has the core."""
         if at_once == 0:
-            return 0.0, 0.0
-        handing_over_s = []
+            return 0.0, 0.0, 0.0
+        handing_over_s, taking_back_s = [], []
         for _ in range(at_once):
             begin = time.thread_time()
             self.compute(0.0, 0.0)
             handing_over_s.append((time.thread_time() - begin) / len(GRADIENTS))
+            self.gradients.await_results()
+            begin = time.thread_time()
             self.gradients.synchronize()
+            taking_back_s.append((time.thread_time() - begin) / len(GRADIENTS))
         hand_over_s = statistics.median(handing_over_s)
         wake_s = [
             later - earlier - (ready - before) * hand_over_s
             for waits in self.waits[-steps:] for (earlier, before), (later, ready) in zip(waits, waits[1:])
         ]
-        return 1e6 * statistics.median(wake_s or [0.0]), 1e6 * at_best(handing_over_s)
+        wake_us = 1e6 * statistics.median(wake_s or [0.0])
+        return wake_us, 1e6 * at_best(handing_over_s), 1e6 * at_best(taking_back_s)
 
 
 def modules():
@@ -455,7 +465,7 @@ def block(arguments, torch, hvd, step, warmup, more):
     for _ in range(arguments.steps):
         times.append(step())
         ends_s.append(time.time())
-    wake_us, hand_over_us = step.thread_us(arguments.steps, arguments.at_once)
+    wake_us, hand_over_us, take_back_us = step.thread_us(arguments.steps, arguments.at_once)
     gradients.fill()
     step()
     wrong = gradients.wrong()
@@ -472,9 +482,9 @@ def block(arguments, torch, hvd, step, warmup, more):
             # When the first step that warms up began, and the last one ended; when the first measured step began, and each
             # one ended.
             "steps_ms": slowest, "moments_s": [began_s, ends_s[-1]], "ends_s": ends_s,
-            # Of the thread that hands gradients over, if it was asked for them: its time on a core to wake up from a wait,
-            # and to hand over a gradient, the latter where nothing slows it down.
-            "wake_us": wake_us, "hand_over_us": hand_over_us,
+            # Of the thread that hands gradients over, if it was asked for them: its time on a core to wake up from a wait, to
+            # hand over a gradient, and to take back a result. The last two where nothing slows it down.
+            "wake_us": wake_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
             # For a megabyte of gradients, its time on a core for adding and casting them.
             "add_mb_us": gradients.work_mb_us("add"), "cast_mb_us": gradients.work_mb_us("cast"),
             "cast_back_mb_us": gradients.work_mb_us("cast_back"),

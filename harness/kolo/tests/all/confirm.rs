@@ -404,21 +404,23 @@ fn the_script_reports_missing_modules() {
     assert!(!output.status.success() && said.contains("2 processes ran alone"), "{said}");
 }
 
-/// A step of warm-up and two that count; a gradient takes 10 us to hand over. Linux charged one wait 3.7 ms.
+/// A step of warm-up and two that count; a gradient takes 10 us to hand over and 2 us to take back. Linux charged one wait
+/// 3.7 ms.
 const WAITS: &str = "
 import confirm, types
-now = iter([0.0, 20e-6] * 3)
+now = iter([0.0, 20e-6, 1e-3, 1.004e-3] * 3)
 confirm.time = types.SimpleNamespace(thread_time=lambda: next(now))
 step = object.__new__(confirm.Steps)
-step.gradients = types.SimpleNamespace(synchronize=lambda: None)
+step.gradients = types.SimpleNamespace(await_results=lambda: None, synchronize=lambda: None)
 step.compute = lambda forward, backward: None
 step.waits = [
     [(0.0, 0), (1.0, 2)],
     [(0.0, 0), (50e-6, 1), (3760e-6, 2)],
     [(5e-3, 0), (5.03e-3, 0), (5.07e-3, 1), (5.115e-3, 2)],
 ]
-print('wake %.3f us, hand over %.3f us' % step.thread_us(steps=2, at_once=3))
-print('wake %.3f us, hand over %.3f us' % step.thread_us(steps=2, at_once=0))
+for at_once in [3, 0]:
+    times_us = step.thread_us(steps=2, at_once=at_once)
+    print('wake %.3f us, hand over %.3f us, take back %.3f us' % times_us)
 ";
 
 #[test]
@@ -432,7 +434,8 @@ fn waking_up_is_the_median_over_the_waits_of_measured_steps() {
     let output = python.args(["-c", WAITS]).current_dir(folder.path()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     // Of 40, 3700, 30, 30 and 35 us.
-    let expected = "wake 35.000 us, hand over 10.000 us\nwake 0.000 us, hand over 0.000 us\n";
+    let expected = "wake 35.000 us, hand over 10.000 us, take back 2.000 us\n\
+         wake 0.000 us, hand over 0.000 us, take back 0.000 us\n";
     assert_eq!(text(&output.stdout), expected);
 }
 
