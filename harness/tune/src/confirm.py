@@ -319,7 +319,7 @@ class Gradients:
                 self.work("cast_back", self.cast_back, group, results, contexts)
         self.begin()
 
-    def await_results(self):
+    def await_last_result(self):
         """Offers the core to others until the last result is there. Caches are then as cold as in a step that waits for it."""
         last, _, _ = self.handles[-1]
         while not self.hvd.poll(last):
@@ -392,7 +392,7 @@ class Steps:
             begin = time.thread_time()
             self.compute(0.0, 0.0)
             handing_over_s.append((time.thread_time() - begin) / len(GRADIENTS))
-            self.gradients.await_results()
+            self.gradients.await_last_result()
             begin = time.thread_time()
             self.gradients.synchronize()
             taking_back_s.append((time.thread_time() - begin) / len(GRADIENTS))

@@ -411,7 +411,7 @@ import confirm, types
 now = iter([0.0, 20e-6, 1e-3, 1.004e-3] * 3)
 confirm.time = types.SimpleNamespace(thread_time=lambda: next(now))
 step = object.__new__(confirm.Steps)
-step.gradients = types.SimpleNamespace(await_results=lambda: None, synchronize=lambda: None)
+step.gradients = types.SimpleNamespace(await_last_result=lambda: None, synchronize=lambda: None)
 step.compute = lambda forward, backward: None
 step.waits = [
     [(0.0, 0), (1.0, 2)],
@@ -423,20 +423,44 @@ for at_once in [3, 0]:
     print('wake %.3f us, hand over %.3f us, take back %.3f us' % times_us)
 ";
 
+/// The last of two results is there when it is asked for the third time.
+const LAST_RESULT: &str = "
+import confirm, types
+answers, asked = iter([False, False, True]), []
+gradients = object.__new__(confirm.Gradients)
+gradients.hvd = types.SimpleNamespace(poll=lambda handle: asked.append(handle) or next(answers))
+gradients.handles = [('first', [0], [None]), ('last', [1], [None])]
+gradients.await_last_result()
+print(*asked)
+";
+
+/// What Python prints for lines that import the script.
+fn python_prints(lines: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("confirm.py"), script(4)).unwrap();
+    let mut python = Command::new("python3");
+    let output = python.args(["-c", lines]).current_dir(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn taking_back_is_timed_once_the_last_result_is_there() {
+    if !has_python() {
+        return;
+    }
+    assert_eq!(python_prints(LAST_RESULT), "last last last\n");
+}
+
 #[test]
 fn waking_up_is_the_median_over_the_waits_of_measured_steps() {
     if !has_python() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("confirm.py"), script(4)).unwrap();
-    let mut python = Command::new("python3");
-    let output = python.args(["-c", WAITS]).current_dir(folder.path()).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
     // Of 40, 3700, 30, 30 and 35 us.
     let expected = "wake 35.000 us, hand over 10.000 us, take back 2.000 us\n\
          wake 0.000 us, hand over 0.000 us, take back 0.000 us\n";
-    assert_eq!(text(&output.stdout), expected);
+    assert_eq!(python_prints(WAITS), expected);
 }
 
 const HEADER: &str = "# of a run\nblock,order,setting,step_ms,min_ms,max_ms,steps,ranks,device\n";

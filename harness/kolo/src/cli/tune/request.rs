@@ -31,7 +31,7 @@ const STEPS: usize = 4;
 
 /// How long Horovod's threads are busy with PyTorch, where a configuration does not say: medians of
 /// `results/reference/horovod/one-node-4/host_times.json`, of one processor (an AMD EPYC), with Python 3.11 and PyTorch 2.0.1.
-/// Taking back results is that of `one-node-6`, of another one (an Intel Xeon): it was measured in another way before.
+/// `take_back_us` is the median of `one-node-6`, of an Intel Xeon: earlier runs time Horovod's call alone.
 const HOROVODS: Host = Host {
     wake_us: 38.0,
     hand_over_us: 5.5,
